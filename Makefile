@@ -67,7 +67,7 @@ check: env  ## the fifth of the tests that finds most faults: run it before each
 
 # -- the parts of `make test` -------------------------------------------------------------------------------------
 lint: env  ## ruff
-	@echo "== ruff"; $(BIN)/ruff check .
+	@echo "== ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check --quiet .
 
 types: env  ## mypy, strict
 	@echo "== mypy"; $(BIN)/mypy

@@ -88,28 +88,37 @@ def formats_left_out(sheets: list[Sheet], arch: str, table: Table) -> Iterator[L
 def report(arch: str, folder: Path, worst: int) -> None:
     """Prints the tables of one arch."""
     sheets, table = read_folder(folder), load_table(arch)
-    matches = [one for runs in group(sheets) if runs.key in table.fits
-             for one in values_left_out(runs, table.fits[runs.key])]
+    matches = [
+        one for runs in group(sheets) if runs.key in table.fits for one in values_left_out(runs, table.fits[runs.key])
+    ]
     matches += formats_left_out(sheets, arch, table)
     print(f"### {arch}\n\n| parameter | values left out | runs | median | 95th percentile | worst value's median |")
     print("|---|---|---|---|---|---|")
     for parameter in dict.fromkeys(one.parameter for one in matches):
         mine = [one for one in matches if one.parameter == parameter]
         errors = np.concatenate([one.errors for one in mine])
-        print(f"| {parameter} | {len(mine)} | {len(errors)} | {np.median(errors):.1%} | "
-              f"{np.quantile(errors, 0.95):.1%} | {max(one.median for one in mine):.1%} |")
+        print(
+            f"| {parameter} | {len(mine)} | {len(errors)} | {np.median(errors):.1%} | "
+            f"{np.quantile(errors, 0.95):.1%} | {max(one.median for one in mine):.1%} |"
+        )
     print("\n| op | format | variant | left out | runs | median |\n|---|---|---|---|---|---|")
     for one in sorted(matches, key=lambda one: -one.median)[:worst]:
-        print(f"| {one.key.kind} | {one.key.format} | {one.key.variant} | {one.parameter} {one.value} | "
-              f"{len(one.errors)} | {one.median:.1%} |")
+        print(
+            f"| {one.key.kind} | {one.key.format} | {one.key.variant} | {one.parameter} {one.value} | "
+            f"{len(one.errors)} | {one.median:.1%} |"
+        )
     print("\n| op | median over all values left out | parameter it is worst for | median |\n|---|---|---|---|")
     for kind in sorted({one.key.kind for one in matches}):
         mine = [one for one in matches if one.key.kind == kind]
-        by = {p: np.median(np.concatenate([one.errors for one in mine if one.parameter == p]))
-              for p in dict.fromkeys(one.parameter for one in mine)}
+        by = {
+            p: np.median(np.concatenate([one.errors for one in mine if one.parameter == p]))
+            for p in dict.fromkeys(one.parameter for one in mine)
+        }
         hardest = max(by, key=lambda p: by[p])
-        print(f"| {kind} | {np.median(np.concatenate([one.errors for one in mine])):.1%} | {hardest} | "
-              f"{by[hardest]:.1%} |")
+        print(
+            f"| {kind} | {np.median(np.concatenate([one.errors for one in mine])):.1%} | {hardest} | "
+            f"{by[hardest]:.1%} |"
+        )
     print()
 
 

@@ -44,8 +44,10 @@ def report(arch: str, folder: Path) -> bool:
     packaged = errors_by_key(sheets, arch, table)
     published = errors_by_key(sheets, arch, dataclasses.replace(table, fits={}))
     print(f"### {arch}\n")
-    print("| op | format | variant | runs | published, median | unseen, median | unseen, mean | packaged, median | "
-          "packaged, mean | packaged, p95 |")
+    print(
+        "| op | format | variant | runs | published, median | unseen, median | unseen, mean | packaged, median | "
+        "packaged, mean | packaged, p95 |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|")
     worst = 0.0
     for key, error in packaged.items():
@@ -53,12 +55,16 @@ def report(arch: str, folder: Path) -> bool:
         unseen = (f"{fit.median_error:.1%}", f"{fit.mean_error:.1%}") if fit else ("", "")
         ours = relative_errors(error + 1, np.ones(len(error)))
         worst = max(worst, ours.median)
-        print(f"| {key.kind} | {key.format} | {key.variant} | {len(error)} | {np.median(published[key]):.1%} | "
-              f"{unseen[0]} | {unseen[1]} | {ours.median:.1%} | {ours.mean:.1%} | {ours.p95:.1%} |")
+        print(
+            f"| {key.kind} | {key.format} | {key.variant} | {len(error)} | {np.median(published[key]):.1%} | "
+            f"{unseen[0]} | {unseen[1]} | {ours.median:.1%} | {ours.mean:.1%} | {ours.p95:.1%} |"
+        )
     every = np.concatenate(list(packaged.values()))
     before = np.concatenate(list(published.values()))
-    print(f"| all | | | {len(every)} | {np.median(before):.1%} | | | {np.median(every):.1%} | {every.mean():.1%} | "
-          f"{np.quantile(every, 0.95):.1%} |\n")
+    print(
+        f"| all | | | {len(every)} | {np.median(before):.1%} | | | {np.median(every):.1%} | {every.mean():.1%} | "
+        f"{np.quantile(every, 0.95):.1%} |\n"
+    )
     return bool(np.median(every) <= BARS[arch] and worst <= FAMILY_BAR)
 
 

@@ -27,7 +27,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-HOOK = '''
+HOOK = """
 import hashlib, importlib.abc, importlib.machinery, os, sys, tempfile
 
 FOLDER, MODULE = os.environ["TBUDA_EMITTED"], "tbuda_lab.core.emit"
@@ -68,7 +68,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 sys.meta_path.insert(0, Finder())
-'''
+"""
 DEVICES = ("grayskull", "wormhole_b0")
 MICROBATCHES = (1, 64)
 

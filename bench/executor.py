@@ -51,14 +51,18 @@ def main() -> None:
         with torch.no_grad():
             module(*inputs)
             session.run([inputs])
-            pairs = [(cpu_seconds(lambda: module(*inputs)), cpu_seconds(lambda: session.run([inputs])))  # noqa: B023
-                     for _ in range(arguments.rounds)]
+            pairs = [
+                (cpu_seconds(lambda: module(*inputs)), cpu_seconds(lambda: session.run([inputs])))  # noqa: B023
+                for _ in range(arguments.rounds)
+            ]
         ratio = statistics.median(ours / theirs for theirs, ours in pairs)
         columns = list(zip(*pairs, strict=True))
         theirs, ours = (1e3 * statistics.median(column) for column in columns)
         least = min(columns[1]) / min(columns[0])
-        print(f"| {name} | {theirs:.2f} | {ours:.2f} | {ratio:.2f} | {least:.2f} | {BARS.get(name, OTHERS):.1f} |",
-              flush=True)
+        print(
+            f"| {name} | {theirs:.2f} | {ours:.2f} | {ratio:.2f} | {least:.2f} | {BARS.get(name, OTHERS):.1f} |",
+            flush=True,
+        )
     print()
 
 

@@ -117,14 +117,24 @@ def legal(rows: int, cols: int, op: str, grid: tuple[int, int], start: tuple[int
     cycles = np.where(good, 40_000 / (r * c), np.nan).astype("<f4").reshape(-1)
     fits = (np.arange(rows)[None, None, :] + r[..., None] <= rows) * (1 << (cols - c + 1))[..., None]
     columns = {
-        "verdict": np.where(good, 0, 64).astype("u1").reshape(-1), "cycles": cycles, "epoch_cycles": cycles,
-        "l1_bytes": np.full(rows * cols, 65536, dtype="<u4"), "cores": (r * c).astype("<u2").reshape(-1),
+        "verdict": np.where(good, 0, 64).astype("u1").reshape(-1),
+        "cycles": cycles,
+        "epoch_cycles": cycles,
+        "l1_bytes": np.full(rows * cols, 65536, dtype="<u4"),
+        "cores": (r * c).astype("<u2").reshape(-1),
         "anchors": np.maximum(fits - 1, 0).astype("<u2").reshape(-1),
-    }  # fmt: skip
+    }
     meta = {
-        "op": op, "rev": 1, "seq": 0, "rows": rows, "cols": cols, "grid": list(grid), "start": list(start),
-        "transposed": False, "reasons": {"64": {"name": "DOES_NOT_DIVIDE", "meaning": "does not divide", "fix": ""}},
-    }  # fmt: skip
+        "op": op,
+        "rev": 1,
+        "seq": 0,
+        "rows": rows,
+        "cols": cols,
+        "grid": list(grid),
+        "start": list(start),
+        "transposed": False,
+        "reasons": {"64": {"name": "DOES_NOT_DIVIDE", "meaning": "does not divide", "fix": ""}},
+    }
     return Frame("legal", meta, columns)
 
 
@@ -139,9 +149,12 @@ def main() -> None:
     edits = {"stale": False, "busy": False, "undo": "", "redo": "", "overrides": []}
     first = {c: int(ops.columns[f"op_{c}"][0]) for c in ("rows", "cols", "row", "col")}
     table = legal(
-        int(ops.meta["rows"]), int(ops.meta["cols"]), ops.text("op_name")[0], (first["rows"], first["cols"]),
+        int(ops.meta["rows"]),
+        int(ops.meta["cols"]),
+        ops.text("op_name")[0],
+        (first["rows"], first["cols"]),
         (first["row"], first["col"]),
-    )  # fmt: skip
+    )
     folder = pathlib.Path(tempfile.mkdtemp())
     (folder / "widget.js").write_bytes(BUNDLE.read_bytes())
     (folder / "index.html").write_text(PAGE)
@@ -168,11 +181,15 @@ def main() -> None:
     times, between = np.array(got["times"]), np.array(got["frames"])
     count = len(ops.text("op_name"))
     print(f"{count:,} ops, first draw {drawn:.0f} ms")
-    print(f"{len(times)} moves: median {np.median(times):.1f} ms, 95 % within {np.percentile(times, 95):.1f} ms, "
-          f"largest {times.max():.1f} ms; frames: median {np.median(between):.1f} ms, 95 % within "
-          f"{np.percentile(between, 95):.1f} ms; messages sent: {got['sent'] or 'none'}")
-    print(f"new placement drawn after its frames arrived: median {np.median(redraw):.0f} ms, "
-          f"95 % within {np.percentile(redraw, 95):.0f} ms")
+    print(
+        f"{len(times)} moves: median {np.median(times):.1f} ms, 95 % within {np.percentile(times, 95):.1f} ms, "
+        f"largest {times.max():.1f} ms; frames: median {np.median(between):.1f} ms, 95 % within "
+        f"{np.percentile(between, 95):.1f} ms; messages sent: {got['sent'] or 'none'}"
+    )
+    print(
+        f"new placement drawn after its frames arrived: median {np.median(redraw):.0f} ms, "
+        f"95 % within {np.percentile(redraw, 95):.0f} ms"
+    )
 
 
 if __name__ == "__main__":

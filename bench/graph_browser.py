@@ -151,8 +151,10 @@ class Bench:
             drawn.append(page.evaluate("() => window.drawn"))
             script.append(page.evaluate("() => window.script"))
             page.context.close()
-        print(f"first draw, {label}: median {np.median(drawn):.0f} ms, largest {max(drawn):.0f} ms "
-              f"(messages alone {np.median(script):.0f} ms)")
+        print(
+            f"first draw, {label}: median {np.median(drawn):.0f} ms, largest {max(drawn):.0f} ms "
+            f"(messages alone {np.median(script):.0f} ms)"
+        )
 
     def used(self, page: Any, count: int, how: str) -> list[float]:
         """CPU ms of the page's thread per frame, frame by frame; the way of the question to the page is part of it."""
@@ -188,10 +190,12 @@ class Bench:
                 used = self.used(page, count // 2, how)
                 work = np.array([f["work"] for f in got])
                 between = np.diff([f["began"] for f in got])
-                print(f"{how}, {label}, {where}: CPU median {np.median(used):.1f} / 95 % within "
-                      f"{np.percentile(used, 95):.1f} ms; frames median {np.median(between):.1f} / 95 % within "
-                      f"{np.percentile(between, 95):.1f} ms; work median {np.median(work):.1f} / 95 % within "
-                      f"{np.percentile(work, 95):.1f} / largest {work.max():.1f} ms")
+                print(
+                    f"{how}, {label}, {where}: CPU median {np.median(used):.1f} / 95 % within "
+                    f"{np.percentile(used, 95):.1f} ms; frames median {np.median(between):.1f} / 95 % within "
+                    f"{np.percentile(between, 95):.1f} ms; work median {np.median(work):.1f} / 95 % within "
+                    f"{np.percentile(work, 95):.1f} / largest {work.max():.1f} ms"
+                )
         page.context.close()
 
 
@@ -212,8 +216,10 @@ def saved(layers: int) -> None:
         state = {k: v for k, v in view.get_state().items() if k not in ("_esm", "_css")}
         html = view._repr_mimebundle_()
         bundle = html[0] if isinstance(html, tuple) else html
-        print(f"{kind.__name__}: saved state {len(json.dumps(state)) / 1024:.1f} KB, static fallback "
-              f"{len(bundle.get('text/html', '').encode()) / 1024:.0f} KB")
+        print(
+            f"{kind.__name__}: saved state {len(json.dumps(state)) / 1024:.1f} KB, static fallback "
+            f"{len(bundle.get('text/html', '').encode()) / 1024:.0f} KB"
+        )
 
 
 def main() -> None:
@@ -234,8 +240,10 @@ def main() -> None:
     began = time.process_time()
     big = encoder_graph(625)
     huge = graph_frame(big, "lowered")
-    print(f"{counted(huge, big)}: frame {size(huge) / 1024:.0f} KB, sent {sent(huge) / 1024:.0f} KB, "
-          f"made in {time.process_time() - began:.1f} s of CPU")
+    print(
+        f"{counted(huge, big)}: frame {size(huge) / 1024:.0f} KB, sent {sent(huge) / 1024:.0f} KB, "
+        f"made in {time.process_time() - began:.1f} s of CPU"
+    )
     compiled = result(32)
     bert = session_frames(compiled, compiled.device, compiled.diagnostics, "encoder", [])
     for frame in bert:

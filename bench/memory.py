@@ -1,6 +1,6 @@
 """Resident memory of a compile and one run, in a process of its own. Bar: BERT-base <= 4 GB at the peak.
 
-    python bench/memory.py [MODEL ...] [--device NAME]
+python bench/memory.py [MODEL ...] [--device NAME]
 """
 
 from __future__ import annotations

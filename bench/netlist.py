@@ -28,8 +28,16 @@ def rounding(megabytes: int) -> list[Row]:
     x = np.random.default_rng(0).standard_normal((megabytes * 256, 1024), dtype=np.float32)
     out = np.empty_like(x)
     bars = {DataFormat.Bfp8_b: 0.8, DataFormat.Float16_b: 3.0}
-    return [(f"rounding float32 to {df.name}", best_rate(lambda df=df: quantise(x, df, out=out), x.nbytes), "GB/s", bar,
-             True) for df, bar in bars.items()]
+    return [
+        (
+            f"rounding float32 to {df.name}",
+            best_rate(lambda df=df: quantise(x, df, out=out), x.nbytes),
+            "GB/s",
+            bar,
+            True,
+        )
+        for df, bar in bars.items()
+    ]
 
 
 def executor(rounds: int, inputs: int, form: str) -> list[Row]:
@@ -50,6 +58,7 @@ def executor(rounds: int, inputs: int, form: str) -> list[Row]:
     feeds = [sample] * inputs
     turns: list[tuple[float, float, float]] = []
     with torch.no_grad():
+
         def eager() -> Any:
             return [module(*feed) for feed in feeds]
 
@@ -57,13 +66,20 @@ def executor(rounds: int, inputs: int, form: str) -> list[Row]:
         golden_mode.run(feeds)  # the first run prepares parameters
         device_mode.run(feeds)
         for _ in range(rounds):
-            turns.append((cpu_seconds(eager), cpu_seconds(lambda: golden_mode.run(feeds)),
-                          cpu_seconds(lambda: device_mode.run(feeds))))
+            turns.append(
+                (
+                    cpu_seconds(eager),
+                    cpu_seconds(lambda: golden_mode.run(feeds)),
+                    cpu_seconds(lambda: device_mode.run(feeds)),
+                )
+            )
     ops = sum(len(g.ops) for g in result.netlist.graphs.values())
     golden = statistics.median(g / t for t, g, _ in turns)
     device = statistics.median(d / g for _, g, d in turns)
-    return [(f"BERT-base, {form}, {ops} ops, golden over torch eager", golden, "x", 2.5, False),
-            (f"BERT-base, {form}, device over golden", device, "x", 2.0, False)]
+    return [
+        (f"BERT-base, {form}, {ops} ops, golden over torch eager", golden, "x", 2.5, False),
+        (f"BERT-base, {form}, device over golden", device, "x", 2.0, False),
+    ]
 
 
 def large(ops: int = 1466, chips: int = 32) -> list[Row]:
@@ -80,8 +96,10 @@ def large(ops: int = 1466, chips: int = 32) -> list[Row]:
         size = file.stat().st_size / 1e6
         load = cpu_seconds(lambda: netlist.load(file))
         whole = cpu_seconds(lambda: open_netlist(file).to_html(Path(folder) / "netlist.html"))
-    return [(f"{ops} ops, {chips} chips, {size:.1f} MB: load", load, "s", 4.0, False),
-            (f"{ops} ops, {chips} chips, {size:.1f} MB: load, check and view", whole, "s", 10.0, False)]
+    return [
+        (f"{ops} ops, {chips} chips, {size:.1f} MB: load", load, "s", 4.0, False),
+        (f"{ops} ops, {chips} chips, {size:.1f} MB: load, check and view", whole, "s", 10.0, False),
+    ]
 
 
 def main() -> int:
@@ -94,8 +112,11 @@ def main() -> int:
     one_thread()
     print(f"## Netlists\n\n{describe()}\n\n| what | measured | bar | |\n|---|---:|---:|---|")
     missed = 0
-    for what, value, unit, bar, more in (*rounding(arguments.megabytes), *large(),
-                                         *executor(arguments.rounds, arguments.inputs, arguments.format)):
+    for what, value, unit, bar, more in (
+        *rounding(arguments.megabytes),
+        *large(),
+        *executor(arguments.rounds, arguments.inputs, arguments.format),
+    ):
         good = value >= bar if more else value <= bar
         missed += not good
         sign = "at least" if more else "at most"

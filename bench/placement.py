@@ -218,8 +218,10 @@ def summaries(rows: list[dict[str, Any]], searched: str) -> list[tuple[int, str,
         gaps = [r["time_gap"] for r in mine]
         lines.append((batch, device, "gap, median and worst", f"{statistics.median(gaps):.2f}, {max(gaps):.2f}"))
         models = reference(batch)["models"]
-        for sums, what in ((("sum_limiter_cycles", "load"), "limiters with loading over PyBuda's better"),
-                           (("sum_kernel_cycles",), "kernels over PyBuda's better")):
+        for sums, what in (
+            (("sum_limiter_cycles", "load"), "limiters with loading over PyBuda's better"),
+            (("sum_kernel_cycles",), "kernels over PyBuda's better"),
+        ):
             ratios = {
                 r["model"]: sum(r[name] for name in sums) / min(e[sums[0]] for e in known.values())
                 for r in mine
@@ -251,8 +253,12 @@ def main() -> None:
     parser.add_argument("--devices", nargs="+", default=["wormhole_b0", "grayskull"])
     parser.add_argument("--policies", nargs="+", default=["Optimal", *RIVALS])
     parser.add_argument("--microbatch", type=int, nargs="+", default=[1], metavar="N")
-    parser.add_argument("--objective", default="auto", choices=OBJECTIVES,
-                        help="at a microbatch of one sums of limiters are compared with `throughput`")
+    parser.add_argument(
+        "--objective",
+        default="auto",
+        choices=OBJECTIVES,
+        help="at a microbatch of one sums of limiters are compared with `throughput`",
+    )
     parser.add_argument("--optimise", type=int, default=0, metavar="STEPS", help="search on from every placement")
     parser.add_argument("--optimise-seconds", type=float, metavar="SECONDS", help="the same for so long")
     parser.add_argument("--without-router", action="store_true", help="no rule of routing.md refuses a candidate")

@@ -103,9 +103,19 @@ def edit_of(kind: str, session: Any, op: str, rng: random.Random) -> Any:
 
 
 KINDS = (
-    "op size", "u_kt", "t-stream", "input buffer", "place", "epoch break", "DRAM channel", "nop", "queue on an edge",
-    "format", "fidelity", "policy",
-)  # fmt: skip
+    "op size",
+    "u_kt",
+    "t-stream",
+    "input buffer",
+    "place",
+    "epoch break",
+    "DRAM channel",
+    "nop",
+    "queue on an edge",
+    "format",
+    "fidelity",
+    "policy",
+)
 
 
 def edits(session: Any, samples: int, seed: int = 2) -> list[dict[str, Any]]:
@@ -238,9 +248,13 @@ def measure(name: str, device: str, samples: int, seed: int = 1) -> tuple[dict[s
     times.take("suggest again", session.suggest)
     changed = edits(session, max(4, samples // 4), seed)
     facts = {
-        "model": name, "ops": len(ops), "epochs": len(result.placement.epochs), "refused": refused,
-        "bytes of a commit": sent[0], "messages": sent[1],
-    }  # fmt: skip
+        "model": name,
+        "ops": len(ops),
+        "epochs": len(result.placement.epochs),
+        "refused": refused,
+        "bytes of a commit": sent[0],
+        "messages": sent[1],
+    }
     return facts, [*times.rows(), *changed]
 
 

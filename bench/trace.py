@@ -37,8 +37,17 @@ def synthetic(events: int, ops: int, epochs: int = 60) -> Trace:
     shift = begin[epoch_of[op]]
     lanes = tuple(TraceOp(f"layer.{i // 40}.op_{i}", int(epoch_of[i]), 0, (i % 8, i % 7, 1, 1)) for i in range(ops))
     rounds = tuple(TraceEpoch(e, 0, 0, int(begin[e]), int(begin[e] + longest[e])) for e in range(epochs))
-    return Trace(lanes, rounds, 1e9, op, rng.integers(0, 64, events).astype(np.int32), start + shift, end + shift,
-                 rng.integers(0, 4, events).astype(np.uint8), np.full(events, -1, np.int32))
+    return Trace(
+        lanes,
+        rounds,
+        1e9,
+        op,
+        rng.integers(0, 64, events).astype(np.int32),
+        start + shift,
+        end + shift,
+        rng.integers(0, 4, events).astype(np.uint8),
+        np.full(events, -1, np.int32),
+    )
 
 
 def timed(work: object) -> float:
@@ -66,14 +75,21 @@ def main() -> None:
     session.compile()
     inputs = max(1, asked.events // max(1, len(session.timeline(8).trace) // 8))
     print(f"| simulate two encoder layers, {inputs:,} inputs | {timed(lambda: session.timeline(inputs)):,.0f} | |")
-    print(f"| its pyramid, {len(session.timeline(inputs).trace):,} events | "
-          f"{timed(lambda: session.timeline(inputs).trace.pyramid):,.0f} | |")
+    print(
+        f"| its pyramid, {len(session.timeline(inputs).trace):,} events | "
+        f"{timed(lambda: session.timeline(inputs).trace.pyramid):,.0f} | |"
+    )
 
     trace = synthetic(asked.events, asked.ops)
     print(f"| pyramid of {len(trace):,} events, {asked.ops:,} ops | {timed(lambda: trace.pyramid):,.0f} | 1,000 |")
     rng = np.random.default_rng(1)
-    ends = [(0, trace.cycles), *((a, a + 2**w) for a, w in zip(
-        rng.integers(0, trace.cycles, 40).tolist(), rng.integers(3, 24, 40).tolist(), strict=True))]
+    ends = [
+        (0, trace.cycles),
+        *(
+            (a, a + 2**w)
+            for a, w in zip(rng.integers(0, trace.cycles, 40).tolist(), rng.integers(3, 24, 40).tolist(), strict=True)
+        ),
+    ]
     zooms = [timed(lambda a=a, b=b: trace.zoom(a, b)) for a, b in ends]
     print(f"| a zoom: median / largest | {np.median(zooms):.1f} / {max(zooms):.1f} | 200 |")
     cuts, sizes, times = len(blocks(trace)), [], []
@@ -87,8 +103,10 @@ def main() -> None:
     print(f"| a tile, any level: median / largest | {np.median(times):.1f} / {max(times):.1f} | |")
     moments = [timed(lambda c=c: moment_frame(trace, c).pack()) for c in rng.integers(0, trace.cycles, 50).tolist()]
     print(f"| a moment: median / largest | {np.median(moments):.1f} / {max(moments):.1f} | |")
-    print(f"\nLargest tile: {max(sizes) / 1024:.0f} KiB. A zoom asks for at most three tiles per block of 32 lanes in "
-          "sight, two blocks as a rule.")
+    print(
+        f"\nLargest tile: {max(sizes) / 1024:.0f} KiB. A zoom asks for at most three tiles per block of 32 lanes in "
+        "sight, two blocks as a rule."
+    )
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@ def shown(page: Any, before: str) -> float:
     """Waits for the next `data-tb-shown-ms`; returns it."""
     page.wait_for_function(
         "before => { const d = document.querySelector('[data-tb-view=trace]').dataset; "
-        "return d.tbShownMs && d.tbWindow !== before && d.tbWaiting === undefined; }", arg=before)
+        "return d.tbShownMs && d.tbWindow !== before && d.tbWaiting === undefined; }",
+        arg=before,
+    )
     return float(page.locator("[data-tb-view=trace]").get_attribute("data-tb-shown-ms"))
 
 
@@ -82,8 +84,10 @@ def main() -> None:
     finally:
         lab.stop()
     print(machine.describe() + "\n")
-    print(f"{events:,} events: open {opened:.0f} ms; {len(zooms)} zooms and pans, median {np.median(zooms):.0f} ms, "
-          f"95 % within {np.percentile(zooms, 95):.0f} ms, largest {max(zooms):.0f} ms")
+    print(
+        f"{events:,} events: open {opened:.0f} ms; {len(zooms)} zooms and pans, median {np.median(zooms):.0f} ms, "
+        f"95 % within {np.percentile(zooms, 95):.0f} ms, largest {max(zooms):.0f} ms"
+    )
 
 
 if __name__ == "__main__":

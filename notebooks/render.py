@@ -27,20 +27,27 @@ def execute(path: pathlib.Path, folder: pathlib.Path) -> nbformat.NotebookNode:
     notebook = nbformat.read(path, as_version=4)
     os.environ.setdefault("PYTHONPATH", str(HERE.parent))
     client = nbclient.NotebookClient(
-        notebook, timeout=TIMEOUT, startup_timeout=TIMEOUT, kernel_name="python3", store_widget_state=False,
-        iopub_timeout=TIMEOUT, raise_on_iopub_timeout=True,  # on a busy machine outputs come long after the reply
+        notebook,
+        timeout=TIMEOUT,
+        startup_timeout=TIMEOUT,
+        kernel_name="python3",
+        store_widget_state=False,
+        iopub_timeout=TIMEOUT,
+        raise_on_iopub_timeout=True,  # on a busy machine outputs come long after the reply
         resources={"metadata": {"path": str(folder)}},
-    )  # fmt: skip
+    )
     client.execute()
     return settled(notebook)
 
 
 def settled(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """In place: without times, ids of widgets and versions of the interpreter."""
-    notebook.metadata = nbformat.from_dict({
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-    })
+    notebook.metadata = nbformat.from_dict(
+        {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python"},
+        }
+    )
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", ()):

@@ -13,10 +13,31 @@ from typing import Any
 from tbuda_lab._version import __version__ as __version__
 
 API_MODULES = (
-    "_C", "ci", "compile", "config", "cpudevice", "device", "module", "op", "op_repo", "optimizers", "parameter",
-    "pybudaglobal", "query", "run", "schedulers", "tensor", "torch_compile", "torch_schedulers", "transformers",
-    "ttdevice", "tti", "tvm_to_python", "utils", "verify",
-)  # fmt: skip
+    "_C",
+    "ci",
+    "compile",
+    "config",
+    "cpudevice",
+    "device",
+    "module",
+    "op",
+    "op_repo",
+    "optimizers",
+    "parameter",
+    "pybudaglobal",
+    "query",
+    "run",
+    "schedulers",
+    "tensor",
+    "torch_compile",
+    "torch_schedulers",
+    "transformers",
+    "ttdevice",
+    "tti",
+    "tvm_to_python",
+    "utils",
+    "verify",
+)
 """Of the PyBuda API. Scripts import them as `tbuda_lab.op`, too, and get the same module objects."""
 
 

@@ -92,8 +92,10 @@ def install(name: str, packages: Sequence[str] | str | None = None) -> ModuleTyp
     finder = next((f for f in sys.meta_path if isinstance(f, AliasFinder) and f.foreign == name), None)
     if finder is None or finder.packages != homes:
         if name in sys.modules:
-            raise InputError(f"{name!r} has been imported already, from {_origin(sys.modules[name])}: "
-                             "install the alias first, in a new process or kernel")
+            raise InputError(
+                f"{name!r} has been imported already, from {_origin(sys.modules[name])}: "
+                "install the alias first, in a new process or kernel"
+            )
         finder = AliasFinder(name, homes)
         if finder.home_of(name) is None:
             raise InputError(f"{homes[0]} is not there to stand for {name!r}")
@@ -120,8 +122,13 @@ def _origin(module: ModuleType) -> str:
 # -- pytest plugin: pytest -p tbuda_lab.alias --alias pybuda -----------------------------------------------------------
 def pytest_addoption(parser: Any) -> None:
     """`--alias NAME`, any number of times; without it, all packages that there are."""
-    parser.addoption("--alias", action="append", default=[], metavar="NAME",
-                     help="import our package by this foreign name (pybuda, sambaflow)")
+    parser.addoption(
+        "--alias",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="import our package by this foreign name (pybuda, sambaflow)",
+    )
 
 
 def pytest_load_initial_conftests(early_config: Any) -> None:

@@ -22,8 +22,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.kernels import Template
 
-settings.register_profile("house", deadline=None, derandomize=True, print_blob=True,
-                          suppress_health_check=[HealthCheck.too_slow])  # a loaded machine is no finding
+settings.register_profile(
+    "house", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)  # a loaded machine is no finding
 settings.load_profile("house")
 
 UNCACHED = frozenset(("balancer", "core", "epochsim", "lowering", "placer"))
@@ -57,8 +58,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "browser" in marks:
             browser.add(item.path)
     files = sorted(weights, key=lambda path: -weights[path])
-    turns = {path: turn for kind in (True, False)
-             for turn, path in enumerate(path for path in files if (path in browser) is kind)}
+    turns = {
+        path: turn
+        for kind in (True, False)
+        for turn, path in enumerate(path for path in files if (path in browser) is kind)
+    }
     items.sort(key=lambda item: turns[item.path])
 
 

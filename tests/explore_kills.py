@@ -11,8 +11,16 @@ from pathlib import Path
 
 from tbuda_lab.core.explore import read, without_times
 
-SPACE = ["--devices", "n150,n300,n150+grid=2x2", "--batches", "1,4", "--formats", "Float16_b,Bfp8_b",
-         "--harvest", "0,3"]  # fmt: skip
+SPACE = [
+    "--devices",
+    "n150,n300,n150+grid=2x2",
+    "--batches",
+    "1,4",
+    "--formats",
+    "Float16_b,Bfp8_b",
+    "--harvest",
+    "0,3",
+]
 MODEL = """import torch
 def make():
     torch.manual_seed(0)
@@ -56,8 +64,10 @@ def main(runs: int) -> int:
             met = run_with_kills(folder, out, 2 if seed % 5 == 4 else 0, 3, random.Random(seed))
             same = list(without_times(out)) == plain
             wrong += not same
-            print(f"run {seed}: {met} kills at work, {len(read(out).trials)} rows, {'equal' if same else 'DIFFERENT'}",
-                  flush=True)
+            print(
+                f"run {seed}: {met} kills at work, {len(read(out).trials)} rows, {'equal' if same else 'DIFFERENT'}",
+                flush=True,
+            )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(f"{runs - wrong} of {runs} files equal")

@@ -17,8 +17,15 @@ from importlib import import_module
 from pathlib import Path
 
 ADDRESS = "TBUDA_TEST_KERNELS"
-MODULES = ("torch", "torch._dynamo", "torch.export", "anywidget", "IPython.core.completer", "ipykernel.kernelapp",
-           "tbuda_lab.core.session")
+MODULES = (
+    "torch",
+    "torch._dynamo",
+    "torch.export",
+    "anywidget",
+    "IPython.core.completer",
+    "ipykernel.kernelapp",
+    "tbuda_lab.core.session",
+)
 """Not `tbuda_lab.widgets`, which registers with the kernel that imports it."""
 
 
@@ -104,9 +111,11 @@ class Template:
         address = os.path.join(self._folder.name, "socket")
         spec = {
             "argv": [sys.executable, "-I", "-S", __file__, "-f", "{connection_file}"],
-            "display_name": "Python 3 (ipykernel)", "language": "python",
-            "metadata": {"debugger": True}, "env": {ADDRESS: address},
-        }  # fmt: skip
+            "display_name": "Python 3 (ipykernel)",
+            "language": "python",
+            "metadata": {"debugger": True},
+            "env": {ADDRESS: address},
+        }
         (path / "kernels/python3").mkdir(parents=True)
         (path / "kernels/python3/kernel.json").write_text(json.dumps(spec))
         with socket.socket(socket.AF_UNIX) as listener:
@@ -115,8 +124,12 @@ class Template:
             command = [sys.executable, "-c", f"from tests.kernels import main; main({listener.fileno()})"]
             root = str(Path(__file__).parents[1])
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, pass_fds=[listener.fileno()], cwd=root,
-                env=os.environ | {"PYTHONPATH": root})  # fmt: skip
+                command,
+                stdin=subprocess.PIPE,
+                pass_fds=[listener.fileno()],
+                cwd=root,
+                env=os.environ | {"PYTHONPATH": root},
+            )
 
     def stop(self) -> None:
         self._process.terminate()

@@ -87,20 +87,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def printed(folder: Path) -> dict[str, list[str]]:
     """What the scripts of each document print, each with names of its own, in one process: it imports torch once."""
     readme = [script for script in _scripts("README.md") if "import tbuda_lab as pybuda" in script]
-    pages = {"README.md": readme, "docs/device-images.md": _scripts("docs/device-images.md"),
-             "docs/how-to.md": ["\n".join(_scripts("docs/how-to.md"))]}
+    pages = {
+        "README.md": readme,
+        "docs/device-images.md": _scripts("docs/device-images.md"),
+        "docs/how-to.md": ["\n".join(_scripts("docs/how-to.md"))],
+    }
     answer = subprocess.run(
-        [sys.executable, "-c", RUN_EACH], input=json.dumps([script for each in pages.values() for script in each]),
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+        [sys.executable, "-c", RUN_EACH],
+        input=json.dumps([script for each in pages.values() for script in each]),
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert answer.returncode == 0, answer.stderr
     outputs = iter(re.split(r"^== script \d+\n", answer.stdout, flags=re.MULTILINE)[1:])
     return {page: [next(outputs) for _ in scripts] for page, scripts in pages.items()}
 
 
-@pytest.mark.parametrize(("page", "least", "expected"), [
-    ("README.md", 1, "(1, 1, 32, 32)"), ("docs/device-images.md", 2, "- Device Name: tt0"),
-    ("docs/how-to.md", 1, "cycles of the slowest kernels per input"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("page", "least", "expected"),
+    [
+        ("README.md", 1, "(1, 1, 32, 32)"),
+        ("docs/device-images.md", 2, "- Device Name: tt0"),
+        ("docs/how-to.md", 1, "cycles of the slowest kernels per input"),
+    ],
+)
 def test_scripts_run(page: str, least: int, expected: str, printed: dict[str, list[str]]) -> None:
     assert len(printed[page]) >= least
     for output in printed[page]:

@@ -13,19 +13,37 @@ import pytest
 from tests import pairs
 
 ROOT = Path(__file__).parent
-CHECKS = frozenset((
-    "raises", "fail", "warns", "assert_close", "assert_allclose", "assert_array_equal", "assert_array_max_ulp",
-    "verify_module", "verify_module_pipeline",  # the face's own checks: they raise when the numbers are off
-    "until", "expect", "item",  # what a page comes to show: these give up with an error
-))  # fmt: skip
-PUBLIC_BY_USE = frozenset((
-    "_get_global_compiler_config", "_set_global_compiler_config", "_clear_global_compiler_config", "_C",  # PyBuda's
-    "_version",  # of the package, as the build reads it
-    "_dynamo", "_BatchNorm",  # torch's
-    "_experts_implementation",  # of transformers
-    "_replace", "_asdict",  # of named tuples
-    "_exit",  # how a forked process ends
-))  # fmt: skip
+CHECKS = frozenset(
+    (
+        "raises",
+        "fail",
+        "warns",
+        "assert_close",
+        "assert_allclose",
+        "assert_array_equal",
+        "assert_array_max_ulp",
+        "verify_module",
+        "verify_module_pipeline",  # the face's own checks: they raise when the numbers are off
+        "until",
+        "expect",
+        "item",  # what a page comes to show: these give up with an error
+    )
+)
+PUBLIC_BY_USE = frozenset(
+    (
+        "_get_global_compiler_config",
+        "_set_global_compiler_config",
+        "_clear_global_compiler_config",
+        "_C",  # PyBuda's
+        "_version",  # of the package, as the build reads it
+        "_dynamo",
+        "_BatchNorm",  # torch's
+        "_experts_implementation",  # of transformers
+        "_replace",
+        "_asdict",  # of named tuples
+        "_exit",  # how a forked process ends
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,19 +78,24 @@ def checks(names: set[str], helpers: set[str]) -> bool:
 
 def test_every_test_checks_something(files: dict[Path, ast.Module]) -> None:
     """By itself, or by a helper near it that does."""
-    calls = {path: [(node, called(node)) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-             for path, tree in files.items()}
+    calls = {
+        path: [(node, called(node)) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        for path, tree in files.items()
+    }
     helpers: dict[Path, set[str]] = {path: set() for path in files}
     reach = {path: {other for other in near(path, tree) if other in files} for path, tree in files.items()}
     size = -1
     while size != (size := sum(map(len, helpers.values()))):
         for path in files:
             there = set().union(*(helpers[other] for other in reach[path]))
-            helpers[path] |= {node.name for node, names in calls[path]
-                              if not node.name.startswith("test_") and checks(names, there)}
+            helpers[path] |= {
+                node.name for node, names in calls[path] if not node.name.startswith("test_") and checks(names, there)
+            }
     blind = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for path in files if path.name.startswith("test_") for node, names in calls[path]
+        for path in files
+        if path.name.startswith("test_")
+        for node, names in calls[path]
         if node.name.startswith("test_") and not checks(names, set().union(*(helpers[o] for o in reach[path])))
     ]
     assert blind == []

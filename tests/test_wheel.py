@@ -78,8 +78,9 @@ def test_installed_without_node(wheel: Path, tmp_path: Path) -> None:
         "    return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()).eval(), (torch.ones(1, 64),)\n"
     )
     clean = {"PATH": str(environment / "bin"), "HOME": str(tmp_path)}
-    version = subprocess.run([environment / "bin/tbuda", "--version"], env=clean, cwd=tmp_path, capture_output=True,
-                             text=True, check=False)
+    version = subprocess.run(
+        [environment / "bin/tbuda", "--version"], env=clean, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert version.returncode == 0 and version.stdout, version.stderr
     program = (
         "import tbuda_lab\n"
@@ -89,8 +90,9 @@ def test_installed_without_node(wheel: Path, tmp_path: Path) -> None:
         "              'report model.py:make_model --out report.html'):\n"
         "    assert main(words.split()) == 0, words\n"
     )
-    answer = subprocess.run([python, "-c", program], env=clean, cwd=tmp_path, capture_output=True, text=True,
-                            check=False)
+    answer = subprocess.run(
+        [python, "-c", program], env=clean, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert answer.returncode == 0, answer.stderr
     assert f"FROM {own / 'tbuda_lab/__init__.py'}" in answer.stdout
     assert (tmp_path / "out/netlist.yaml").is_file()

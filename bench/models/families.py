@@ -29,16 +29,70 @@ def family(name: str) -> Callable[[Callable[[], Made]], Callable[[], Made]]:
 
 # -- language models of transformers ---------------------------------------------------------------------------
 SMALL = {
-    "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
-    "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
 IDS = torch.randint(3, 96, (1, 32), generator=torch.Generator().manual_seed(1))
-ENCODERS = ("Albert", "Bert", "Camembert", "ConvBert", "Data2VecText", "DebertaV2", "DistilBert", "Electra", "Ernie",
-            "Esm", "IBert", "LayoutLM", "MobileBert", "MPNet", "Nystromformer", "Roberta", "RoFormer", "SqueezeBert",
-            "XLMRoberta", "Splinter", "ModernBert")  # fmt: skip
-DECODERS = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma", "Gemma2", "Phi", "Phi3", "StableLm", "Starcoder2", "Olmo",
-            "Olmo2", "Cohere", "GPTNeoX", "Granite", "Helium", "Glm", "Persimmon", "GPT2", "OPT", "Bloom", "CodeGen",
-            "GPTJ", "GPTNeo", "Falcon", "XGLM", "BioGpt", "Nemotron")  # fmt: skip
+ENCODERS = (
+    "Albert",
+    "Bert",
+    "Camembert",
+    "ConvBert",
+    "Data2VecText",
+    "DebertaV2",
+    "DistilBert",
+    "Electra",
+    "Ernie",
+    "Esm",
+    "IBert",
+    "LayoutLM",
+    "MobileBert",
+    "MPNet",
+    "Nystromformer",
+    "Roberta",
+    "RoFormer",
+    "SqueezeBert",
+    "XLMRoberta",
+    "Splinter",
+    "ModernBert",
+)
+DECODERS = (
+    "Llama",
+    "Mistral",
+    "Qwen2",
+    "Qwen3",
+    "Gemma",
+    "Gemma2",
+    "Phi",
+    "Phi3",
+    "StableLm",
+    "Starcoder2",
+    "Olmo",
+    "Olmo2",
+    "Cohere",
+    "GPTNeoX",
+    "Granite",
+    "Helium",
+    "Glm",
+    "Persimmon",
+    "GPT2",
+    "OPT",
+    "Bloom",
+    "CodeGen",
+    "GPTJ",
+    "GPTNeo",
+    "Falcon",
+    "XGLM",
+    "BioGpt",
+    "Nemotron",
+)
 
 
 def _configured(name: str) -> Made:
@@ -47,18 +101,28 @@ def _configured(name: str) -> Made:
     config_type = getattr(transformers, f"{name}Config")
     fields = dict(SMALL)
     extra: dict[str, dict[str, Any]] = {
-        "Albert": {"embedding_size": 32}, "Electra": {"embedding_size": 64}, "ConvBert": {"embedding_size": 64},
+        "Albert": {"embedding_size": 32},
+        "Electra": {"embedding_size": 64},
+        "ConvBert": {"embedding_size": 64},
         "DistilBert": {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128},
         "MobileBert": {"embedding_size": 32, "intra_bottleneck_size": 32, "true_hidden_size": 32},
-        "SqueezeBert": {"embedding_size": 64}, "Esm": {"mask_token_id": 4}, "RoFormer": {"embedding_size": 64},
-        "Llama": {"num_key_value_heads": 2}, "Mistral": {"num_key_value_heads": 2}, "Qwen2": {"num_key_value_heads": 2},
-        "Gemma": {"num_key_value_heads": 2, "head_dim": 16}, "Gemma2": {"num_key_value_heads": 2, "head_dim": 16},
-        "Qwen3": {"num_key_value_heads": 2, "head_dim": 16}, "Helium": {"num_key_value_heads": 4, "head_dim": 16},
-        "Glm": {"num_key_value_heads": 2, "head_dim": 16}, "Phi3": {"original_max_position_embeddings": 64},
+        "SqueezeBert": {"embedding_size": 64},
+        "Esm": {"mask_token_id": 4},
+        "RoFormer": {"embedding_size": 64},
+        "Llama": {"num_key_value_heads": 2},
+        "Mistral": {"num_key_value_heads": 2},
+        "Qwen2": {"num_key_value_heads": 2},
+        "Gemma": {"num_key_value_heads": 2, "head_dim": 16},
+        "Gemma2": {"num_key_value_heads": 2, "head_dim": 16},
+        "Qwen3": {"num_key_value_heads": 2, "head_dim": 16},
+        "Helium": {"num_key_value_heads": 4, "head_dim": 16},
+        "Glm": {"num_key_value_heads": 2, "head_dim": 16},
+        "Phi3": {"original_max_position_embeddings": 64},
         "GPT2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64},
         "StableLm": {"num_key_value_heads": 4},
         "OPT": {"ffn_dim": 128, "word_embed_proj_dim": 64},
-        "Bloom": {"n_layer": 2, "n_head": 4}, "CodeGen": {"n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8},
+        "Bloom": {"n_layer": 2, "n_head": 4},
+        "CodeGen": {"n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8},
         "GPTJ": {"n_embd": 64, "n_layer": 2, "n_head": 4, "rotary_dim": 8},
         "GPTNeo": {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]},
         "XGLM": {"d_model": 64, "num_layers": 2, "attention_heads": 4, "ffn_dim": 128},
@@ -66,7 +130,7 @@ def _configured(name: str) -> Made:
         "ModernBert": {"global_attn_every_n_layers": 2, "local_attention": 16},
         "Nystromformer": {"num_landmarks": 32, "segment_means_seq_len": 32},
         "Nemotron": {"num_key_value_heads": 4},
-    }  # fmt: skip
+    }
     fields.update(extra.get(name, {}))
     config = config_type(**fields)
     config._attn_implementation = "eager"
@@ -96,8 +160,9 @@ def clip_text() -> Made:
 def clip_vision() -> Made:
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
-    config = CLIPVisionConfig(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-                              image_size=32, patch_size=8)  # fmt: skip
+    config = CLIPVisionConfig(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, image_size=32, patch_size=8
+    )
     return CLIPVisionModel(config), {"pixel_values": _image(32)}
 
 
@@ -105,8 +170,15 @@ def clip_vision() -> Made:
 def perceiver() -> Made:
     from transformers import PerceiverConfig, PerceiverModel
 
-    config = PerceiverConfig(num_latents=32, d_latents=64, d_model=48, num_blocks=1, num_self_attends_per_block=2,
-                             num_self_attention_heads=4, num_cross_attention_heads=4)  # fmt: skip
+    config = PerceiverConfig(
+        num_latents=32,
+        d_latents=64,
+        d_model=48,
+        num_blocks=1,
+        num_self_attends_per_block=2,
+        num_self_attention_heads=4,
+        num_cross_attention_heads=4,
+    )
     return PerceiverModel(config), {"inputs": torch.randn(1, 40, 48)}
 
 
@@ -121,9 +193,21 @@ def t5() -> Made:
 def _seq2seq(name: str, **fields: Any) -> Made:
     import transformers
 
-    small = dict(vocab_size=96, d_model=64, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
-                 decoder_attention_heads=4, encoder_ffn_dim=128, decoder_ffn_dim=128, max_position_embeddings=64,
-                 pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=2)  # fmt: skip
+    small = dict(
+        vocab_size=96,
+        d_model=64,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=128,
+        decoder_ffn_dim=128,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=2,
+    )
     config = getattr(transformers, f"{name}Config")(**{**small, **fields})
     config.use_cache = False
     config._attn_implementation = "eager"
@@ -141,10 +225,13 @@ def _image(size: int, channels: int = 3) -> torch.Tensor:
 
 
 VISION: dict[str, dict[str, Any]] = {
-    "ViT": {"image_size": 32, "patch_size": 8}, "DeiT": {"image_size": 32, "patch_size": 8},
-    "Beit": {"image_size": 32, "patch_size": 8}, "Dinov2": {"image_size": 28, "patch_size": 7},
-    "ViTMSN": {"image_size": 32, "patch_size": 8}, "YolosX": {},
-}  # fmt: skip
+    "ViT": {"image_size": 32, "patch_size": 8},
+    "DeiT": {"image_size": 32, "patch_size": 8},
+    "Beit": {"image_size": 32, "patch_size": 8},
+    "Dinov2": {"image_size": 28, "patch_size": 7},
+    "ViTMSN": {"image_size": 32, "patch_size": 8},
+    "YolosX": {},
+}
 
 
 def _vit(name: str, **fields: Any) -> Made:
@@ -173,24 +260,64 @@ BACKBONES: dict[str, tuple[int, dict[str, Any]]] = {
     "RegNet": (32, {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "groups_width": 8}),
     "ConvNext": (32, {"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2}),
     "ConvNextV2": (32, {"hidden_sizes": [16, 32], "depths": [1, 1], "num_stages": 2}),
-    "PoolFormer": (32, {"hidden_sizes": [16, 32], "depths": [1, 1], "num_encoder_blocks": 2, "patch_sizes": [7, 3],
-                        "strides": [4, 2], "padding": [2, 1]}),
-    "Segformer": (32, {"hidden_sizes": [16, 32], "depths": [1, 1], "num_encoder_blocks": 2, "sr_ratios": [4, 2],
-                       "patch_sizes": [7, 3], "strides": [4, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2]}),
-    "Swin": (32, {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 2], "num_heads": [2, 2],
-                  "window_size": 4}),
-    "Swinv2": (32, {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 2], "num_heads": [2, 2],
-                    "window_size": 4}),
+    "PoolFormer": (
+        32,
+        {
+            "hidden_sizes": [16, 32],
+            "depths": [1, 1],
+            "num_encoder_blocks": 2,
+            "patch_sizes": [7, 3],
+            "strides": [4, 2],
+            "padding": [2, 1],
+        },
+    ),
+    "Segformer": (
+        32,
+        {
+            "hidden_sizes": [16, 32],
+            "depths": [1, 1],
+            "num_encoder_blocks": 2,
+            "sr_ratios": [4, 2],
+            "patch_sizes": [7, 3],
+            "strides": [4, 2],
+            "num_attention_heads": [1, 2],
+            "mlp_ratios": [2, 2],
+        },
+    ),
+    "Swin": (
+        32,
+        {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 2], "num_heads": [2, 2], "window_size": 4},
+    ),
+    "Swinv2": (
+        32,
+        {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 2], "num_heads": [2, 2], "window_size": 4},
+    ),
     "MobileNetV1": (32, {"depth_multiplier": 0.25, "image_size": 32}),
     "MobileNetV2": (32, {"depth_multiplier": 0.35, "image_size": 32}),
     "EfficientNet": (32, {"image_size": 32, "width_coefficient": 0.25, "depth_coefficient": 0.25, "hidden_dim": 320}),
-    "LeViT": (64, {"image_size": 64, "hidden_sizes": [32, 48, 64], "num_attention_heads": [2, 3, 4],
-                   "depths": [1, 1, 1], "key_dim": [8, 8, 8]}),
+    "LeViT": (
+        64,
+        {
+            "image_size": 64,
+            "hidden_sizes": [32, 48, 64],
+            "num_attention_heads": [2, 3, 4],
+            "depths": [1, 1, 1],
+            "key_dim": [8, 8, 8],
+        },
+    ),
     "Cvt": (32, {"embed_dim": [16, 32, 48], "num_heads": [1, 2, 3], "depth": [1, 2, 3]}),
-    "PvtV2": (32, {"image_size": 32, "hidden_sizes": [16, 32, 32, 32], "depths": [1, 1, 1, 1],
-                   "num_attention_heads": [1, 2, 2, 2], "mlp_ratios": [2, 2, 2, 2]}),
+    "PvtV2": (
+        32,
+        {
+            "image_size": 32,
+            "hidden_sizes": [16, 32, 32, 32],
+            "depths": [1, 1, 1, 1],
+            "num_attention_heads": [1, 2, 2, 2],
+            "mlp_ratios": [2, 2, 2, 2],
+        },
+    ),
     "HGNetV2X": (32, {}),
-}  # fmt: skip
+}
 for _name, (_size, _config) in BACKBONES.items():
     if _config:
         _type = "Levit" if _name == "LeViT" else _name
@@ -231,11 +358,16 @@ def head(width: int) -> list[nn.Module]:
 def mobilenet_v3() -> Made:
     act = nn.Hardswish
     return nn.Sequential(
-        cbr(3, 16, 3, 2, act=act), Inverted(16, 16, 16, 2, True, nn.ReLU), Inverted(16, 24, 72, 2, False, nn.ReLU),
-        Inverted(24, 24, 88, 1, False, nn.ReLU), Inverted(24, 40, 96, 1, True, act),
+        cbr(3, 16, 3, 2, act=act),
+        Inverted(16, 16, 16, 2, True, nn.ReLU),
+        Inverted(16, 24, 72, 2, False, nn.ReLU),
+        Inverted(24, 24, 88, 1, False, nn.ReLU),
+        Inverted(24, 40, 96, 1, True, act),
         Inverted(40, 40, 240, 1, True, act),
-        Inverted(40, 48, 120, 1, True, act), cbr(48, 96, 1, act=act), *head(96),
-    ), (_image(64),)  # fmt: skip
+        Inverted(40, 48, 120, 1, True, act),
+        cbr(48, 96, 1, act=act),
+        *head(96),
+    ), (_image(64),)
 
 
 @family("OpenPose-light")
@@ -262,9 +394,18 @@ def openpose() -> Made:
 @family("AlexNet")
 def alexnet() -> Made:
     return nn.Sequential(
-        nn.Conv2d(3, 16, 5, 2, 2), nn.ReLU(), nn.LocalResponseNorm(5), nn.MaxPool2d(3, 2), nn.Conv2d(16, 32, 3, 1, 1),
-        nn.ReLU(), nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(288, 32), nn.ReLU(), nn.Linear(32, 10),
-    ), (_image(32),)  # fmt: skip
+        nn.Conv2d(3, 16, 5, 2, 2),
+        nn.ReLU(),
+        nn.LocalResponseNorm(5),
+        nn.MaxPool2d(3, 2),
+        nn.Conv2d(16, 32, 3, 1, 1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(3),
+        nn.Flatten(),
+        nn.Linear(288, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),
+    ), (_image(32),)
 
 
 @family("VGG")

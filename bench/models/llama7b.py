@@ -60,8 +60,11 @@ def measure(chips: int, layers: int, tokens: int) -> None:
     folded = [group.label for group in tree.groups if group.repeats]
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     held = "yes" if seconds <= SECONDS and memory <= GIGABYTES else "no"
-    print(f"| {chips} ({used} with ops) | {len(placed.ops)} ops, {len(placed.epochs)} epochs | {seconds:.1f} | "
-          f"{memory:.2f} | {held} | {drawn} of {len(tree.nodes)}, {', '.join(folded)} |", flush=True)
+    print(
+        f"| {chips} ({used} with ops) | {len(placed.ops)} ops, {len(placed.epochs)} epochs | {seconds:.1f} | "
+        f"{memory:.2f} | {held} | {drawn} of {len(tree.nodes)}, {', '.join(folded)} |",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -74,11 +77,23 @@ def main() -> None:
     if arguments.here:
         measure(arguments.chips[0], arguments.layers, arguments.tokens)
         return
-    print(f"{describe()}\n\n| chips | result | CPU s | peak, GB | within {SECONDS} s, {GIGABYTES} GB | drawn |\n"
-          "|---|---|---:|---:|---|---|", flush=True)
+    print(
+        f"{describe()}\n\n| chips | result | CPU s | peak, GB | within {SECONDS} s, {GIGABYTES} GB | drawn |\n"
+        "|---|---|---:|---:|---|---|",
+        flush=True,
+    )
     for chips in arguments.chips:
-        command = [sys.executable, __file__, "--here", "--chips", str(chips), "--layers", str(arguments.layers),
-                   "--tokens", str(arguments.tokens)]
+        command = [
+            sys.executable,
+            __file__,
+            "--here",
+            "--chips",
+            str(chips),
+            "--layers",
+            str(arguments.layers),
+            "--tokens",
+            str(arguments.tokens),
+        ]
         subprocess.run(command, check=True, env={**os.environ, "TBUDA_CACHE": "off"})
 
 

@@ -78,8 +78,10 @@ def main() -> None:
         expected = model(*inputs)
     ended = time.process_time()
     pcc = torch.corrcoef(torch.stack([got.flatten(), expected.flatten()]))[0, 1]
-    print(f"{len(result.placement.ops)} ops, batch {arguments.batch}: compile {compiled - start:.1f}, run "
-          f"{ran - compiled:.1f}, torch {ended - ran:.2f} CPU s; PCC {pcc:.6f}")
+    print(
+        f"{len(result.placement.ops)} ops, batch {arguments.batch}: compile {compiled - start:.1f}, run "
+        f"{ran - compiled:.1f}, torch {ended - ran:.2f} CPU s; PCC {pcc:.6f}"
+    )
     few = inputs[0][:32], inputs[1][:32]
     start = time.process_time()
     (together,) = runner.run([few])[0]
@@ -87,8 +89,10 @@ def main() -> None:
     with mock.patch.object(Executor, "at_once", return_value=1):
         (apart,) = runner.run([few])[0]
     ended = time.process_time()
-    print(f"32 inputs: together {middle - start:.2f}, one after the other {ended - middle:.2f} CPU s, difference "
-          f"{float((together - apart).abs().max())}")
+    print(
+        f"32 inputs: together {middle - start:.2f}, one after the other {ended - middle:.2f} CPU s, difference "
+        f"{float((together - apart).abs().max())}"
+    )
 
 
 if __name__ == "__main__":

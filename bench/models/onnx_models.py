@@ -21,8 +21,21 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from families import build, correlation
 from machine import describe, one_thread
 
-NAMES = ("Bert", "DistilBert", "Llama", "GPT2", "ViT", "ResNet", "MobileNetV3-small", "EfficientNet", "U-Net", "Swin",
-         "ConvNext", "YOLO", "AlexNet")  # fmt: skip
+NAMES = (
+    "Bert",
+    "DistilBert",
+    "Llama",
+    "GPT2",
+    "ViT",
+    "ResNet",
+    "MobileNetV3-small",
+    "EfficientNet",
+    "U-Net",
+    "Swin",
+    "ConvNext",
+    "YOLO",
+    "AlexNet",
+)
 BAR = 0.9999
 
 
@@ -39,8 +52,10 @@ def main(names: list[str]) -> None:
     from tbuda_lab.core.options import CompileOptions
     from tbuda_lab.core.session import Session
 
-    print(f"{describe()}\n\n| model | file against module | against torch | on the host | modules | CPU s |\n"
-          "|---|---:|---:|---:|---|---:|")
+    print(
+        f"{describe()}\n\n| model | file against module | against torch | on the host | modules | CPU s |\n"
+        "|---|---:|---:|---:|---|---:|"
+    )
     held = 0
     for name in names:
         start = time.process_time()
@@ -57,15 +72,20 @@ def main(names: list[str]) -> None:
         of_module = Session(module, inputs, options=options).run()[0]
         expected = frontend.reference(module, inputs)
         on_host = list(evaluate(graph, frontend.feeds(graph, tensors)).values())
-        pccs = [min(correlation(a, b) for a, b in zip(one, other, strict=True))
-                for one, other in ((of_module, of_file), (expected, of_file), (expected, on_host))]
+        pccs = [
+            min(correlation(a, b) for a, b in zip(one, other, strict=True))
+            for one, other in ((of_module, of_file), (expected, of_file), (expected, on_host))
+        ]
         modules = {m for m, _ in module.named_modules()}
         ops = [node.origin.module in modules for node in graph.ops]
         weights = {n for n, _ in module.named_parameters()} | {n for n, _ in module.named_buffers()}
         mine = [node.name in weights for node in graph if node.kind is NodeKind.PARAMETER]
         held += min(pccs) >= BAR and all(ops)
-        print(f"| {name} | {pccs[0]:.6f} | {pccs[1]:.6f} | {pccs[2]:.6f} | {sum(ops)} of {len(ops)} ops, "
-              f"{sum(mine)} of {len(mine)} weights | {time.process_time() - start:.1f} |", flush=True)
+        print(
+            f"| {name} | {pccs[0]:.6f} | {pccs[1]:.6f} | {pccs[2]:.6f} | {sum(ops)} of {len(ops)} ops, "
+            f"{sum(mine)} of {len(mine)} weights | {time.process_time() - start:.1f} |",
+            flush=True,
+        )
     print(f"\n{held} of {len(names)} with PCC >= {BAR}")
 
 

@@ -27,8 +27,10 @@ class Bottleneck(nn.Module):
         super().__init__()
         channels_out = width * EXPANSION
         self.layers = nn.Sequential(
-            *conv_bn(channels_in, width, 1), nn.ReLU(),
-            *conv_bn(width, width, 3, stride), nn.ReLU(),
+            *conv_bn(channels_in, width, 1),
+            nn.ReLU(),
+            *conv_bn(width, width, 3, stride),
+            nn.ReLU(),
             *conv_bn(width, channels_out, 1),
         )
         self.shortcut: nn.Module = nn.Identity()

@@ -24,9 +24,15 @@ from tbuda_lab.core.trainer import Trainer
 ARCH = "wormhole_b0"
 
 
-def compiled(module: torch.nn.Module, sample: tuple[torch.Tensor, ...], kind: str = "sgd", microbatch: int = 1,
-             df: DataFormat = DataFormat.Float32, training: bool = True,
-             rate: float = 0.1) -> CompileResult:  # fmt: skip
+def compiled(
+    module: torch.nn.Module,
+    sample: tuple[torch.Tensor, ...],
+    kind: str = "sgd",
+    microbatch: int = 1,
+    df: DataFormat = DataFormat.Float32,
+    training: bool = True,
+    rate: float = 0.1,
+) -> CompileResult:
     graph = from_pybuda(PyTorchModule("model", module), sample, training=training)
     plan = TrainingOptions(optimizer_options(kind, learning_rate=rate)) if training else None
     return compile_graph(graph, ARCH, CompileOptions(default_df_override=df, training=plan, microbatch=microbatch))
@@ -117,13 +123,17 @@ def digits() -> None:
 
     def cnn() -> torch.nn.Module:
         return torch.nn.Sequential(
-            torch.nn.Conv2d(1, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(),
+            torch.nn.Conv2d(1, 8, 3, padding=1),
+            torch.nn.ReLU(),
+            torch.nn.MaxPool2d(2),
+            torch.nn.Flatten(),
             torch.nn.Linear(128, 10),
-        )  # fmt: skip
+        )
 
     optimizers: dict[str, tuple[float, Callable[..., torch.optim.Optimizer]]] = {
-        "sgd": (0.3, torch.optim.SGD), "adamw": (0.01, torch.optim.AdamW),
-    }  # fmt: skip
+        "sgd": (0.3, torch.optim.SGD),
+        "adamw": (0.01, torch.optim.AdamW),
+    }
     for name, make in (("MLP", mlp), ("CNN", cnn)):
         for kind, (rate, theirs) in optimizers.items():
             torch.manual_seed(1)
@@ -192,8 +202,9 @@ def compile_time(layers: int = 12) -> None:
     times = {}
     for kind in ("inference", "sgd", "adamw"):
         begin = time.process_time()
-        compiled(module, x, kind if kind != "inference" else "sgd", df=DataFormat.Float16_b,
-                 training=kind != "inference")  # fmt: skip
+        compiled(
+            module, x, kind if kind != "inference" else "sgd", df=DataFormat.Float16_b, training=kind != "inference"
+        )
         times[kind] = time.process_time() - begin
     least = times["inference"]
     shown = ", ".join(f"{kind} {seconds:.1f} s ({seconds / least:.2f} x)" for kind, seconds in times.items())

@@ -119,8 +119,9 @@ def trained(seed: int, epochs: int) -> tuple[float, float, float]:
             for batch in order.permutation(len(train)).reshape(-1, BATCH):
                 got = session.run({program.images: train[batch], program.labels: labels[batch]})[program.loss]
                 optimizer.zero_grad()
-                loss = torch.nn.functional.cross_entropy(model(torch.from_numpy(train[batch])),
-                                                         torch.from_numpy(labels[batch]).long())  # fmt: skip
+                loss = torch.nn.functional.cross_entropy(
+                    model(torch.from_numpy(train[batch])), torch.from_numpy(labels[batch]).long()
+                )
                 loss.backward()
                 optimizer.step()
                 off = max(off, abs(float(got) - loss.item()))

@@ -32,9 +32,12 @@ if TYPE_CHECKING:
 RECORD = "compile.json"
 NETLIST = "netlist.yaml"
 RESULTS = (
-    RECORD, NETLIST, "netlist.cycles.csv", "parameters.npz",
+    RECORD,
+    NETLIST,
+    "netlist.cycles.csv",
+    "parameters.npz",
     *(f"graph.{stage}.txt" for stage in ("traced", "passed", "lowered")),
-)  # fmt: skip
+)
 """All files that `tbuda compile` may write."""
 
 
@@ -43,67 +46,122 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     compile_ = subparsers.add_parser("compile", help="compile a model; writes the netlist and what describes it")
     target_arguments(compile_)
     compile_.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
-    compile_.add_argument("--parameters", action="store_true",
-                          help="also write parameters.npz: the contents of every parameter and constant queue, as "
-                               "`tbuda netlist run` takes them")
+    compile_.add_argument(
+        "--parameters",
+        action="store_true",
+        help="also write parameters.npz: the contents of every parameter and constant queue, as "
+        "`tbuda netlist run` takes them",
+    )
     compile_.set_defaults(handler=run_compile)
 
-    run = subparsers.add_parser("run", help="compile a model (or take a compiled folder or image), run it, compare "
-                                            "with torch")
+    run = subparsers.add_parser(
+        "run", help="compile a model (or take a compiled folder or image), run it, compare with torch"
+    )
     target_arguments(run)
     tti.run_arguments(run)
-    run.add_argument("--inputs", type=Path, metavar="FILE.npz",
-                     help="inputs by name of the forward argument; default: the sample inputs")
+    run.add_argument(
+        "--inputs",
+        type=Path,
+        metavar="FILE.npz",
+        help="inputs by name of the forward argument; default: the sample inputs",
+    )
     run.add_argument("--outputs", type=Path, metavar="FILE.npz", help="write the outputs here")
     run.add_argument("--mode", choices=("golden", "device"), default="golden", help="numerics of the executor")
-    run.add_argument("--pcc", type=float, default=0.99, metavar="BAR",
-                     help="lowest correlation with torch that passes (default 0.99)")
+    run.add_argument(
+        "--pcc",
+        type=float,
+        default=0.99,
+        metavar="BAR",
+        help="lowest correlation with torch that passes (default 0.99)",
+    )
     run.set_defaults(handler=run_run)
 
     report = subparsers.add_parser("report", help="one self-contained HTML page about the compile")
     target_arguments(report)
     report.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE.html")
-    report.add_argument("--plots", type=Path, default=None, metavar="FILE.html",
-                        help="also write a page of plots (needs Bokeh): cycles and utilisation of epochs, roofline of "
-                             "ops, gap to bounds")
+    report.add_argument(
+        "--plots",
+        type=Path,
+        default=None,
+        metavar="FILE.html",
+        help="also write a page of plots (needs Bokeh): cycles and utilisation of epochs, roofline of "
+        "ops, gap to bounds",
+    )
     report.set_defaults(handler=run_report)
 
 
 def target_arguments(parser: argparse.ArgumentParser, *, batch: bool = True) -> None:
     """A model's file or a compiled folder, and how it is to be compiled. batch: not where `--batch` says something else
     (then `--set microbatch=N` does)."""
-    parser.add_argument("target", metavar="MODEL",
-                        help="FILE.py:FUNCTION, a function that returns (module, tuple of sample inputs), "
-                             "a model file (FILE.onnx), a folder that `tbuda compile` wrote, or a device image "
-                             "(FILE.tti)")
-    parser.add_argument("--device", default=None, metavar="NAME",
-                        help="arch, board or device file: wormhole_b0 (default), grayskull, blackhole, e150, e300, "
-                             "n150, n300, path.yaml, or an expression as in `tbuda explore` (n150+harvest=2)")
+    parser.add_argument(
+        "target",
+        metavar="MODEL",
+        help="FILE.py:FUNCTION, a function that returns (module, tuple of sample inputs), "
+        "a model file (FILE.onnx), a folder that `tbuda compile` wrote, or a device image "
+        "(FILE.tti)",
+    )
+    parser.add_argument(
+        "--device",
+        default=None,
+        metavar="NAME",
+        help="arch, board or device file: wormhole_b0 (default), grayskull, blackhole, e150, e300, "
+        "n150, n300, path.yaml, or an expression as in `tbuda explore` (n150+harvest=2)",
+    )
     parser.add_argument("--harvested-rows", default=None, metavar="ROWS", help="harvested physical rows, e.g. 3,7")
     parser.add_argument("--df", default=None, metavar="FORMAT", help="data format: Float16_b (default), Float32, ...")
     parser.add_argument("--accumulate-df", default=None, metavar="FORMAT", help="accumulation format")
     parser.add_argument("--fidelity", default=None, metavar="NAME", help="math fidelity: HiFi3 (default), LoFi, ...")
-    parser.add_argument("--op-size", action="append", default=[], metavar="OP=RxC",
-                        help="put this op on R rows and C columns of cores (repeatable)")
-    parser.add_argument("--epoch-break", action="append", default=[], metavar="OP",
-                        help="start a new epoch at this op (repeatable)")
+    parser.add_argument(
+        "--op-size",
+        action="append",
+        default=[],
+        metavar="OP=RxC",
+        help="put this op on R rows and C columns of cores (repeatable)",
+    )
+    parser.add_argument(
+        "--epoch-break", action="append", default=[], metavar="OP", help="start a new epoch at this op (repeatable)"
+    )
     parser.add_argument("--seed", type=int, default=None, help="passed to FUNCTION when it has a parameter `seed`")
     if batch:
-        parser.add_argument("--batch", type=int, default=None, metavar="N", dest="microbatch",
-                            help="inputs per run for which the model is placed (default 1)")
-    parser.add_argument("--policy", default=None, metavar="NAME",
-                        help="policy that chooses epochs: Optimal (default), Ribbon, ...")
-    parser.add_argument("--objective", default=None, metavar="NAME",
-                        help="what is minimised: auto (time of the batch, default), latency, throughput")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
-                        help="any option of a session, e.g. enable_auto_fusing=false (repeatable)")
-    parser.add_argument("--no-host", action="append_const", dest="set", const="cpu_fallback=none",
-                        help="refuse a model that has ops for the host between those of the device")
+        parser.add_argument(
+            "--batch",
+            type=int,
+            default=None,
+            metavar="N",
+            dest="microbatch",
+            help="inputs per run for which the model is placed (default 1)",
+        )
+    parser.add_argument(
+        "--policy", default=None, metavar="NAME", help="policy that chooses epochs: Optimal (default), Ribbon, ..."
+    )
+    parser.add_argument(
+        "--objective",
+        default=None,
+        metavar="NAME",
+        help="what is minimised: auto (time of the batch, default), latency, throughput",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any option of a session, e.g. enable_auto_fusing=false (repeatable)",
+    )
+    parser.add_argument(
+        "--no-host",
+        action="append_const",
+        dest="set",
+        const="cpu_fallback=none",
+        help="refuse a model that has ops for the host between those of the device",
+    )
     parser.add_argument("--chips", type=int, default=None, metavar="N", help="how many chips")
     parser.add_argument("--cluster", default=None, metavar="FILE.yaml", help="cluster descriptor: chips and links")
-    parser.add_argument("--no-cache", action="store_true",
-                        help="neither read nor write the placement cache (in $TBUDA_CACHE, or tbuda-lab in "
-                             "$XDG_CACHE_HOME or ~/.cache)")
+    parser.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="neither read nor write the placement cache (in $TBUDA_CACHE, or tbuda-lab in "
+        "$XDG_CACHE_HOME or ~/.cache)",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,11 +236,18 @@ class CompileRequest:
         words = [self.target]
         rows = None if self.harvested_rows is None else ",".join(map(str, self.harvested_rows))
         single = (
-            ("--device", None if self.device == "wormhole_b0" else self.device), ("--harvested-rows", rows),
-            ("--df", self.df), ("--accumulate-df", self.accumulate_df), ("--fidelity", self.fidelity),
-            ("--seed", self.seed), ("--batch", self.batch), ("--policy", self.policy),
-            ("--objective", self.objective), ("--chips", self.chips), ("--cluster", self.cluster),
-        )  # fmt: skip
+            ("--device", None if self.device == "wormhole_b0" else self.device),
+            ("--harvested-rows", rows),
+            ("--df", self.df),
+            ("--accumulate-df", self.accumulate_df),
+            ("--fidelity", self.fidelity),
+            ("--seed", self.seed),
+            ("--batch", self.batch),
+            ("--policy", self.policy),
+            ("--objective", self.objective),
+            ("--chips", self.chips),
+            ("--cluster", self.cluster),
+        )
         for flag, value in single:
             words += [] if value is None else [flag, str(value)]
         words += [w for text in self.op_size for w in ("--op-size", text)]
@@ -198,11 +263,20 @@ def read_request(arguments: argparse.Namespace) -> CompileRequest:
         refuse_flags(arguments, "an image says for which device it was compiled, and how")
         return CompileRequest(arguments.target)
     named = {
-        "device": arguments.device, "harvested_rows": rows, "df": arguments.df,
-        "accumulate_df": arguments.accumulate_df, "fidelity": arguments.fidelity,
-        "op_size": tuple(arguments.op_size), "epoch_break": tuple(arguments.epoch_break), "seed": arguments.seed,
-        "batch": getattr(arguments, "microbatch", None), "policy": arguments.policy, "objective": arguments.objective,
-        "set": tuple(arguments.set), "chips": arguments.chips, "cluster": arguments.cluster,
+        "device": arguments.device,
+        "harvested_rows": rows,
+        "df": arguments.df,
+        "accumulate_df": arguments.accumulate_df,
+        "fidelity": arguments.fidelity,
+        "op_size": tuple(arguments.op_size),
+        "epoch_break": tuple(arguments.epoch_break),
+        "seed": arguments.seed,
+        "batch": getattr(arguments, "microbatch", None),
+        "policy": arguments.policy,
+        "objective": arguments.objective,
+        "set": tuple(arguments.set),
+        "chips": arguments.chips,
+        "cluster": arguments.cluster,
     }
     named = {key: value for key, value in named.items() if value not in (None, ())}
     folder = Path(arguments.target)
@@ -224,8 +298,22 @@ def read_request(arguments: argparse.Namespace) -> CompileRequest:
 
 def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
     """Raise `ModelError` for flags that say how to compile what is compiled already."""
-    names = ("device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size", "epoch_break", "seed",
-             "microbatch", "policy", "objective", "set", "chips", "cluster")
+    names = (
+        "device",
+        "harvested_rows",
+        "df",
+        "accumulate_df",
+        "fidelity",
+        "op_size",
+        "epoch_break",
+        "seed",
+        "microbatch",
+        "policy",
+        "objective",
+        "set",
+        "chips",
+        "cluster",
+    )
     names_set = [name for name in names if getattr(arguments, name, None) not in (None, [])]
     if names_set:
         flags = ", ".join("--" + name.replace("_", "-") for name in names_set)
@@ -289,8 +377,10 @@ def _op_size(text: str) -> tuple[str, tuple[int, int]]:
 def run_compile(arguments: argparse.Namespace) -> int:
     """Write netlist, graphs of every stage and `compile.json`; print the table of epochs."""
     if tti.is_image(arguments.target):
-        raise ModelError(f"{arguments.target} is compiled: `tbuda run` runs it, `tbuda export` and `tbuda report` take "
-                         "it as their model")
+        raise ModelError(
+            f"{arguments.target} is compiled: `tbuda run` runs it, `tbuda export` and `tbuda report` take "
+            "it as their model"
+        )
     request = read_request(arguments)
     with output_folder(arguments.out, RESULTS) as folder:
         session = compile_session(request, not arguments.no_cache)
@@ -366,8 +456,10 @@ def _check_targets(session: Session) -> None:
         if not override.matches(ops):
             near = difflib.get_close_matches(str(override.target), ops, n=3, cutoff=0.3) or ops[:3]
             flag = "--" + override.kind.replace("_", "-")
-            raise OverrideError(f"{flag}: the compiled model has no op {override.target!r}; near it: {', '.join(near)} "
-                                f"(compile without {flag}, graph.lowered.txt names them all)")
+            raise OverrideError(
+                f"{flag}: the compiled model has no op {override.target!r}; near it: {', '.join(near)} "
+                f"(compile without {flag}, graph.lowered.txt names them all)"
+            )
 
 
 def _announce(stage: str, fraction: float) -> None:
@@ -429,13 +521,15 @@ def _objective_numbers(result: CompileResult) -> dict[str, Any]:
         "cycles_per_input": round(value.slowest_chip if len(result.device.chips) > 1 else value.time),
         "batch": value.inputs,
         "objective": {
-            "slowest_ops": round(value.limiter), "filling_and_waiting": round(value.waiting),
-            "switches": round(value.switch), "lower_bound": round(value.bound),
+            "slowest_ops": round(value.limiter),
+            "filling_and_waiting": round(value.waiting),
+            "switches": round(value.switch),
+            "lower_bound": round(value.bound),
         },
         "sum_limiter_cycles": report.bounds.achieved_limiter,
         "sum_kernel_cycles": report.bounds.achieved_kernel,
         **curve,
-    }  # fmt: skip
+    }
 
 
 def read_inputs(path: Path, session: Session) -> tuple[Any, ...]:
@@ -510,8 +604,10 @@ def print_comparisons(rows: Sequence[Comparison], got: Sequence[torch.Tensor], b
         print(f"{row.name:24s} {shape:>16s} {row.pcc:9.6f} {row.max_abs:10.3g} {row.scale:10.3g} {row.relative:9.2g}")
     passed = all(row.passes(bar) for row in rows)
     lowest, largest = min((r.pcc for r in rows), default=1.0), max((r.relative for r in rows), default=0.0)
-    print(f"{'pass' if passed else 'FAIL'}: lowest PCC against the model itself is {lowest:.6f}, the bar is {bar}; "
-          f"largest error is {largest:.2g} of the largest value, the bar is {MAX_RELATIVE}")
+    print(
+        f"{'pass' if passed else 'FAIL'}: lowest PCC against the model itself is {lowest:.6f}, the bar is {bar}; "
+        f"largest error is {largest:.2g} of the largest value, the bar is {MAX_RELATIVE}"
+    )
     if len(rows) > len(got):
         print("the model's second answer to the same inputs is another one: it keeps something from run to run")
     return passed

@@ -23,23 +23,29 @@ _ARCHS = ("grayskull", "wormhole_b0", "blackhole")
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Registers both commands."""
     cost = subparsers.add_parser(
-        "cost", help="add estimated cycles to a measurement CSV",
+        "cost",
+        help="add estimated cycles to a measurement CSV",
         description=f"Copies a measurement CSV and adds the column {COLUMN}: modelled cycles of one core per input. It "
-                    "is empty in rows that cannot be estimated; notes on stderr say why.",
+        "is empty in rows that cannot be estimated; notes on stderr say why.",
     )
     cost.add_argument("file", type=Path, metavar="FILE.csv")
     cost.add_argument("--arch", required=True, type=str.lower, choices=_ARCHS)
     cost.add_argument("--out", required=True, type=Path, metavar="OUT.csv")
     cost.add_argument("--op", help="op type of the runs, where neither a column nor the file name gives it")
-    cost.add_argument("--coefficients", type=Path, metavar="FILE.yaml",
-                      help="coefficients that `tbuda calibrate` wrote, instead of the packaged ones")
+    cost.add_argument(
+        "--coefficients",
+        type=Path,
+        metavar="FILE.yaml",
+        help="coefficients that `tbuda calibrate` wrote, instead of the packaged ones",
+    )
     cost.set_defaults(handler=run_cost)
 
     calibrate = subparsers.add_parser(
-        "calibrate", help="refit the cycle coefficients to measurement CSVs",
+        "calibrate",
+        help="refit the cycle coefficients to measurement CSVs",
         description="Fits every op and format found in the CSVs of a folder and prints the errors on unseen runs "
-                    "(five-fold cross-validation). With --profile instead: fits a table of kernels that run one at a "
-                    "time to profiles of TT-Metal, and prints the errors on profiles left out of the fit.",
+        "(five-fold cross-validation). With --profile instead: fits a table of kernels that run one at a "
+        "time to profiles of TT-Metal, and prints the errors on profiles left out of the fit.",
     )
     calibrate.add_argument("folder", type=Path, metavar="FOLDER", nargs="?")
     calibrate.add_argument("--arch", type=str.lower, choices=_ARCHS, help="needed with FOLDER")
@@ -58,8 +64,9 @@ def run_cost(arguments: argparse.Namespace) -> int:
     with atomic_file(arguments.out) as temporary:
         sheet = read_sheet(arguments.file, arguments.op, strict=False)
         if sheet.cells and len(sheet.refused) == len(sheet.cells):
-            raise InputError(f"{arguments.file}: none of its {len(sheet.cells)} rows can be estimated: "
-                             + "; ".join(sheet.notes))
+            raise InputError(
+                f"{arguments.file}: none of its {len(sheet.cells)} rows can be estimated: " + "; ".join(sheet.notes)
+            )
         estimate = sheet.estimate(arguments.arch, table)
         _write(sheet, [str(value) if value else "" for value in estimate.tolist()], temporary)
     for note in sheet.notes:
@@ -110,13 +117,17 @@ def _write(sheet: Sheet, column: list[str], path: Path) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*(sheet.header[index] for index in selected), COLUMN])
-        writer.writerows([*(row[index] for index in selected), value]
-                         for row, value in zip(sheet.cells, column, strict=True))
+        writer.writerows(
+            [*(row[index] for index in selected), value] for row, value in zip(sheet.cells, column, strict=True)
+        )
 
 
 def _show(fit: Fit) -> None:
-    print(f"{fit.key.kind:18} {fit.key.format:8} {fit.key.variant:12} {fit.runs:5} {len(fit.pieces):6} "
-          f"{fit.median_error:8.2%} {fit.mean_error:8.2%}", flush=True)
+    print(
+        f"{fit.key.kind:18} {fit.key.format:8} {fit.key.variant:12} {fit.runs:5} {len(fit.pieces):6} "
+        f"{fit.median_error:8.2%} {fit.mean_error:8.2%}",
+        flush=True,
+    )
 
 
 def _calibrate_profiles(arguments: argparse.Namespace) -> int:

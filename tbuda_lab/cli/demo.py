@@ -58,8 +58,10 @@ def run(arguments: argparse.Namespace) -> int:
         simulate(session.compile(), TRACED_INPUTS).trace.to_chrome_trace(folder / "trace.json")
         verdicts = session.verify()
         write_report(session, folder / "report.html", verdicts)
-    print(f"compiled in {compiled - began:.1f} s, ran and compared in {ran - compiled:.1f} s; wrote {arguments.out}/: "
-          "netlist.yaml, report.html, trace.json (open it in ui.perfetto.dev)")
+    print(
+        f"compiled in {compiled - began:.1f} s, ran and compared in {ran - compiled:.1f} s; wrote {arguments.out}/: "
+        "netlist.yaml, report.html, trace.json (open it in ui.perfetto.dev)"
+    )
     print()
     print(closing(session, verdicts, arguments.out))
     return 0 if passed else 1
@@ -76,12 +78,21 @@ def closing(session: Session, verdicts: Sequence[Comparison], folder: Path) -> s
     longest = max(range(len(limits)), key=lambda e: times.epochs[e].cycles)
     lowest = min((v.pcc for v in verdicts), default=1.0)
     rows = (
-        ("what", f"{quantity(len(result.placement.ops), 'op')} in {quantity(len(limits), 'epoch')} on {device.name}, "
-                 f"{device.cores} cores"),
-        ("fast", f"{times.per_input:,.0f} cycles per input in a batch of {times.batch}, "
-                 f"{device.clock_hz / times.per_input:,.0f} inputs/s, simulated"),
-        ("limit", f"{most.words} in {count} of {quantity(len(limits), 'epoch')}; the longest is epoch {longest}. "
-                  f"{limits[longest].text}"),
+        (
+            "what",
+            f"{quantity(len(result.placement.ops), 'op')} in {quantity(len(limits), 'epoch')} on {device.name}, "
+            f"{device.cores} cores",
+        ),
+        (
+            "fast",
+            f"{times.per_input:,.0f} cycles per input in a batch of {times.batch}, "
+            f"{device.clock_hz / times.per_input:,.0f} inputs/s, simulated",
+        ),
+        (
+            "limit",
+            f"{most.words} in {count} of {quantity(len(limits), 'epoch')}; the longest is epoch {longest}. "
+            f"{limits[longest].text}",
+        ),
         ("PCC", f"{lowest:.6f} against the model itself"),
         ("next", f"open {folder}/report.html, or drag it yourself: make lab"),
     )

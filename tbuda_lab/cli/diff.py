@@ -28,12 +28,21 @@ exit codes: 0 done, and not slower than allowed; 1 slower than --fail-if-slower 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register diff."""
-    parser = subparsers.add_parser("diff", help="compare two compiles or netlists; a gate for CI",
-                                   epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = subparsers.add_parser(
+        "diff",
+        help="compare two compiles or netlists; a gate for CI",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("a", metavar="A", help="before")
     parser.add_argument("b", metavar="B", help="after")
-    parser.add_argument("--fail-if-slower", type=percentage, default=None, metavar="PERCENT",
-                        help="exit code 1 if B takes more than this longer than A, e.g. 3%%")
+    parser.add_argument(
+        "--fail-if-slower",
+        type=percentage,
+        default=None,
+        metavar="PERCENT",
+        help="exit code 1 if B takes more than this longer than A, e.g. 3%%",
+    )
     parser.add_argument("--limit", type=_count, default=25, metavar="N", help="ops and queues listed (default 25)")
     parser.add_argument("--html", type=Path, metavar="FILE.html", help="also write a page with grids and table")
     parser.add_argument("--session", type=Path, metavar="FILE.buda.json", help="A and B are checkpoints of this file")
@@ -56,8 +65,11 @@ def run_diff(arguments: argparse.Namespace) -> int:
     sys.stdout.write(diff.to_markdown(arguments.limit))
     if arguments.fail_if_slower is None or diff.slower <= arguments.fail_if_slower:
         return 0
-    print(f"tbuda: {diff.b} is {100 * diff.slower:.2f} % slower than {diff.a}; "
-          f"{100 * arguments.fail_if_slower:g} % is allowed", file=sys.stderr)
+    print(
+        f"tbuda: {diff.b} is {100 * diff.slower:.2f} % slower than {diff.a}; "
+        f"{100 * arguments.fail_if_slower:g} % is allowed",
+        file=sys.stderr,
+    )
     return 1
 
 

@@ -42,13 +42,22 @@ def run(_: argparse.Namespace) -> int:
         _line(name, _version(name), f"for {purpose}; {without}")
 
     package = Path(tbuda_lab.__file__).parent
-    _line("views", _built(package / "widgets/static/page.js"),
-          "run `make front-end` in a checkout, or install a wheel; the command line works without it")
-    _line("labextension", _labextension(package),
-          "run `make front-end` in a checkout, or install a wheel; notebooks work without it")
+    _line(
+        "views",
+        _built(package / "widgets/static/page.js"),
+        "run `make front-end` in a checkout, or install a wheel; the command line works without it",
+    )
+    _line(
+        "labextension",
+        _labextension(package),
+        "run `make front-end` in a checkout, or install a wheel; notebooks work without it",
+    )
     _line("node", _program("node"), "for building the front end (20 or newer); an installed wheel works without it")
-    _line("chromium", _program("chromium", "chromium-browser", "google-chrome"),
-          "for the browser test; everything but that test works without it")
+    _line(
+        "chromium",
+        _program("chromium", "chromium-browser", "google-chrome"),
+        "for the browser test; everything but that test works without it",
+    )
     print("  --  Tensix hardware      not looked for: every device is simulated")
     if missing:
         print(f"missing and required: {', '.join(missing)}; run `pip install tbuda-lab` again", file=sys.stderr)

@@ -28,34 +28,63 @@ Devices are expressions: n300, wormhole_b0:8 (chips), n150+harvest=2, n150+grid=
 exit codes: 0 done; 1 bad input, a trial crashed, or slower than --fail-if-slower allows.
 """
 _AXES = (
-    ("--devices", "device", "device expressions"), ("--batches", "microbatch", "inputs per run"),
-    ("--formats", "default_df_override", "data formats"), ("--fidelity", "default_math_fidelity", "math fidelities"),
+    ("--devices", "device", "device expressions"),
+    ("--batches", "microbatch", "inputs per run"),
+    ("--formats", "default_df_override", "data formats"),
+    ("--fidelity", "default_math_fidelity", "math fidelities"),
     ("--policies", "balancer_policy", "placement policies"),
-)  # fmt: skip
+)
 _EVERY = 0.5
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register explore."""
-    parser = subparsers.add_parser("explore", help="try devices, batches, formats and options; keep what is best",
-                                   epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = subparsers.add_parser(
+        "explore",
+        help="try devices, batches, formats and options; keep what is best",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("target", metavar="TARGET", help="a model, or the folder of an exploration")
     for flag, axis, meaning in _AXES:
         parser.add_argument(flag, dest=axis, metavar="A,B,...", help=f"an axis: {meaning}")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=A,B",
-                        help="an axis: values of any option, e.g. fuse_reduces=true,false (repeatable)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=A,B",
+        help="an axis: values of any option, e.g. fuse_reduces=true,false (repeatable)",
+    )
     parser.add_argument("--harvest", metavar="0,1,2", help="an axis: how many more rows are harvested")
     parser.add_argument("--overrides", metavar="A.json,B.json", help="an axis: files of overrides, or none")
-    parser.add_argument("--objective", action="append", default=[], metavar="NUMBER[:min|max]",
-                        help="what is wanted (repeatable; default samples/s:max and chips:min)")
-    parser.add_argument("--require", action="append", default=[], metavar="NUMBER>=VALUE",
-                        help="what has to hold, e.g. 'pcc>=0.99' (repeatable)")
-    parser.add_argument("--sampler", default="grid", choices=("grid", "random", "nsga2", "tpe"),
-                        help="which points are tried (default grid: all of them; nsga2 and tpe need Optuna)")
+    parser.add_argument(
+        "--objective",
+        action="append",
+        default=[],
+        metavar="NUMBER[:min|max]",
+        help="what is wanted (repeatable; default samples/s:max and chips:min)",
+    )
+    parser.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="NUMBER>=VALUE",
+        help="what has to hold, e.g. 'pcc>=0.99' (repeatable)",
+    )
+    parser.add_argument(
+        "--sampler",
+        default="grid",
+        choices=("grid", "random", "nsga2", "tpe"),
+        help="which points are tried (default grid: all of them; nsga2 and tpe need Optuna)",
+    )
     parser.add_argument("--budget", type=int, default=None, metavar="N", help="trials (default 200)")
     parser.add_argument("--trial-seconds", type=float, default=None, metavar="S", help="a trial that takes longer ends")
-    parser.add_argument("--workers", default="0", metavar="N", help="processes, 0: this one (default); auto: two where "
-                                                                    "it takes long (needs Dask)")
+    parser.add_argument(
+        "--workers",
+        default="0",
+        metavar="N",
+        help="processes, 0: this one (default); auto: two where it takes long (needs Dask)",
+    )
     parser.add_argument("--scheduler", metavar="ADDRESS|FILE", help="a Dask scheduler that is running")
     parser.add_argument("--send-weights", action="store_true", help="let workers measure pcc; weights go to them")
     parser.add_argument("--seed", type=int, default=0, help="of samplers and of FUNCTION (default 0)")
@@ -66,8 +95,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--parquet", type=Path, metavar="FILE", help="the same as Parquet (needs pyarrow)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the picture: one page that works offline")
     parser.add_argument("--check", type=Path, metavar="DIR", help="compare with another exploration, point by point")
-    parser.add_argument("--fail-if-slower", type=percentage, default=None, metavar="PERCENT",
-                        help="with --check: exit code 1 if a point is worse by more in the first objective")
+    parser.add_argument(
+        "--fail-if-slower",
+        type=percentage,
+        default=None,
+        metavar="PERCENT",
+        help="with --check: exit code 1 if a point is worse by more in the first objective",
+    )
     parser.set_defaults(handler=run_explore)
 
 
@@ -129,22 +163,39 @@ def _open(arguments: argparse.Namespace) -> Explore:
     from tbuda_lab.core.session.explore import DEFAULT_OBJECTIVES
 
     return Explore(
-        session, make_space(axes, sets), arguments.objective or DEFAULT_OBJECTIVES, arguments.require,
-        arguments.sampler, 200 if arguments.budget is None else arguments.budget, engine, arguments.seed,
-        arguments.out, arguments.trial_seconds, **settings,
-    )  # fmt: skip
+        session,
+        make_space(axes, sets),
+        arguments.objective or DEFAULT_OBJECTIVES,
+        arguments.require,
+        arguments.sampler,
+        200 if arguments.budget is None else arguments.budget,
+        engine,
+        arguments.seed,
+        arguments.out,
+        arguments.trial_seconds,
+        **settings,
+    )
 
 
 def _refuse_axes(arguments: argparse.Namespace) -> None:
     """Raises `InputError` for what a folder says itself."""
     given = [flag for flag, axis, _ in _AXES if getattr(arguments, axis) is not None]
-    more = {"--set": arguments.set, "--harvest": arguments.harvest, "--overrides": arguments.overrides,
-            "--objective": arguments.objective, "--require": arguments.require, "--budget": arguments.budget,
-            "--trial-seconds": arguments.trial_seconds, "--out": arguments.out}  # fmt: skip
+    more = {
+        "--set": arguments.set,
+        "--harvest": arguments.harvest,
+        "--overrides": arguments.overrides,
+        "--objective": arguments.objective,
+        "--require": arguments.require,
+        "--budget": arguments.budget,
+        "--trial-seconds": arguments.trial_seconds,
+        "--out": arguments.out,
+    }
     given += [flag for flag, value in more.items() if value]
     if given:
-        raise InputError(f"{arguments.target} says itself what is explored: leave {', '.join(given)} out, or name the "
-                         "model and another --out")
+        raise InputError(
+            f"{arguments.target} says itself what is explored: leave {', '.join(given)} out, or name the "
+            "model and another --out"
+        )
 
 
 def _engine(arguments: argparse.Namespace) -> Any:
@@ -239,8 +290,13 @@ def table(exploration: Explore, keep_old: bool = False) -> str:
 def _row(trial: Trial, axes: list[str], names: list[str], mark: str, stale: bool) -> list[str]:
     numbers = [_number(trial.numbers[name]) if name in trial.numbers else "" for name in names]
     state = trial.state if trial.reason is None else f"{trial.state}: {trial.reason['text'][:100]}"
-    return [mark, str(trial.n), *(str(trial.point.get(a, "")) for a in axes), *numbers,
-            f"of version {trial.version}" if stale else state]  # fmt: skip
+    return [
+        mark,
+        str(trial.n),
+        *(str(trial.point.get(a, "")) for a in axes),
+        *numbers,
+        f"of version {trial.version}" if stale else state,
+    ]
 
 
 def _number(value: float) -> str:
@@ -262,8 +318,11 @@ def _check(exploration: Explore, arguments: argparse.Namespace) -> bool:
     allowed = arguments.fail_if_slower
     worse = [c for c in changes if allowed is not None and c.slower > allowed]
     if worse:
-        print(f"tbuda: {len(worse)} of {len(changes)} points are worse in {objective.number} than "
-              f"{100 * allowed:g} % allows", file=sys.stderr)
+        print(
+            f"tbuda: {len(worse)} of {len(changes)} points are worse in {objective.number} than "
+            f"{100 * allowed:g} % allows",
+            file=sys.stderr,
+        )
     return bool(worse)
 
 

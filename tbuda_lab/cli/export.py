@@ -23,8 +23,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     def kind(name: str, text: str) -> argparse.ArgumentParser:
         command = kinds.add_parser(name, help=text)
         target_arguments(command, batch=name != "trace")
-        command.add_argument("--edits", type=Path, metavar="FILE.buda.json",
-                             help="the edits of a session; device, options and overrides are the file's")
+        command.add_argument(
+            "--edits",
+            type=Path,
+            metavar="FILE.buda.json",
+            help="the edits of a session; device, options and overrides are the file's",
+        )
         command.add_argument("--out", type=Path, metavar="FILE", help="default: the model's name")
         command.set_defaults(handler=_export, kind=name)
         return command
@@ -43,26 +47,47 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command = kind("tti", "write a device image: the compiled model in one archive")
     command.add_argument("--name", default="", help="of the device image; default: the model's")
     switch(command, "--weights", "include the weights", default=True)
-    command.add_argument("--dump-format", choices=("default", "backend"), default="default",
-                         help="tensors as .npy, or as raw numbers")
+    command.add_argument(
+        "--dump-format", choices=("default", "backend"), default="default", help="tensors as .npy, or as raw numbers"
+    )
     command = kind("report", "write one HTML page that works offline")
     switch(command, "--verify", "run one sample and compare it with torch", default=False)
     command.add_argument("--pages", default="all", metavar="A,B", help="parts of it, e.g. summary,epochs; default: all")
-    command.add_argument("--redact", default="nothing", choices=("nothing", "names", "shapes", "both"),
-                         help="leave out names, shapes or both, and the netlist")
+    command.add_argument(
+        "--redact",
+        default="nothing",
+        choices=("nothing", "names", "shapes", "both"),
+        help="leave out names, shapes or both, and the netlist",
+    )
     kind("plots", "write one page of plots that works offline (Bokeh)")
     command = kind("image", "write the grid of an epoch or a graph (SVG)")
     command.add_argument("--view", choices=("grid", "graph"), default="grid")
     command.add_argument("--epoch", type=int, default=0, help="which epoch the grid shows")
-    command.add_argument("--stage", choices=("traced", "passed", "lowered"), default="lowered",
-                         help="which graph")
+    command.add_argument("--stage", choices=("traced", "passed", "lowered"), default="lowered", help="which graph")
 
 
 _NOT_SETTINGS = {
-    "handler", "kind", "target", "device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size",
-    "epoch_break", "seed", "microbatch", "policy", "objective", "set", "chips", "cluster", "no_cache", "edits",
+    "handler",
+    "kind",
+    "target",
+    "device",
+    "harvested_rows",
+    "df",
+    "accumulate_df",
+    "fidelity",
+    "op_size",
+    "epoch_break",
+    "seed",
+    "microbatch",
+    "policy",
+    "objective",
+    "set",
+    "chips",
+    "cluster",
+    "no_cache",
+    "edits",
     "out",
-}  # fmt: skip
+}
 
 
 def _export(arguments: argparse.Namespace) -> int:

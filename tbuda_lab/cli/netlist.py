@@ -26,8 +26,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("netlist", help="check, run, rewrite and show netlists")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    command = commands.add_parser("check", help="check a netlist; one line per error on stderr, exit code 1",
-                                  epilog=_PROFILES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command = commands.add_parser(
+        "check",
+        help="check a netlist; one line per error on stderr, exit code 1",
+        epilog=_PROFILES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     command.add_argument("file", type=Path)
     command.add_argument("--arch", help="arch, board or device descriptor; default: the first that the netlist names")
     command.add_argument("--profile", choices=("backend", "strict"), default="backend")
@@ -39,25 +43,41 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("--outputs", type=Path, required=True, help=".npz to write")
     command.add_argument("--mode", choices=("golden", "device"), default="golden")
     command.add_argument("--arch", help="default: the first arch of the netlist")
-    command.add_argument("--param", action="append", default=[], metavar="NAME=VALUE",
-                         help="a parameter of the programs; those not given are 1")
-    command.add_argument("--max-steps", type=_steps, metavar="N", default=None,
-                         help="instructions and inputs that a program may run (default 10000000); a loop that takes "
-                         "more is refused before it begins")
+    command.add_argument(
+        "--param",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the programs; those not given are 1",
+    )
+    command.add_argument(
+        "--max-steps",
+        type=_steps,
+        metavar="N",
+        default=None,
+        help="instructions and inputs that a program may run (default 10000000); a loop that takes "
+        "more is refused before it begins",
+    )
     command.set_defaults(handler=_run)
 
-    command = commands.add_parser("edges", help="judge edges by the router's rules; JSON lines in and out",
-                                  description="Judges edges by the rules that balancer and `netlist check` go by. A "
-                                  "case has producer, tms, consumer, arch and input_count; the answer id, verdict and "
-                                  "rule.")
+    command = commands.add_parser(
+        "edges",
+        help="judge edges by the router's rules; JSON lines in and out",
+        description="Judges edges by the rules that balancer and `netlist check` go by. A "
+        "case has producer, tms, consumer, arch and input_count; the answer id, verdict and "
+        "rule.",
+    )
     command.add_argument("cases", type=Path, metavar="CASES.jsonl")
     command.add_argument("--out", type=Path, required=True, metavar="OUT.jsonl")
     command.set_defaults(handler=_judge, judge=edge_cases.judge_file)
 
-    command = commands.add_parser("cores", help="judge cores: bytes of L1 by kind, and streams; JSON lines in and out",
-                                  description="Judges the cores of epochs by the rules that balancer and `netlist "
-                                  "check` go by. A case has ops, arch and input_count; the answer id, verdict, class, "
-                                  "and for groups of cores the bytes by kind and the extra streams.")
+    command = commands.add_parser(
+        "cores",
+        help="judge cores: bytes of L1 by kind, and streams; JSON lines in and out",
+        description="Judges the cores of epochs by the rules that balancer and `netlist "
+        "check` go by. A case has ops, arch and input_count; the answer id, verdict, class, "
+        "and for groups of cores the bytes by kind and the extra streams.",
+    )
     command.add_argument("cases", type=Path, metavar="CASES.jsonl")
     command.add_argument("--out", type=Path, required=True, metavar="OUT.jsonl")
     command.set_defaults(handler=_judge, judge=core_cases.judge_file)
@@ -121,8 +141,15 @@ def _show(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from tbuda_lab.sim import files
 
-    files.run_file(arguments.file, arguments.inputs, arguments.outputs, mode=arguments.mode, arch=arguments.arch,
-                   params=read_params(arguments.param), max_steps=arguments.max_steps or files.MAX_STEPS)
+    files.run_file(
+        arguments.file,
+        arguments.inputs,
+        arguments.outputs,
+        mode=arguments.mode,
+        arch=arguments.arch,
+        params=read_params(arguments.param),
+        max_steps=arguments.max_steps or files.MAX_STEPS,
+    )
     return 0
 
 

@@ -19,10 +19,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     profile = subparsers.add_parser("profile", help="read measured profiles, and match them to a model")
     commands = profile.add_subparsers(title="commands", metavar="COMMAND", required=True)
     read = commands.add_parser(
-        "import", help="read ops_perf_results.csv or a trace",
+        "import",
+        help="read ops_perf_results.csv or a trace",
         description="Reads TT-Metal's ops_perf_results*.csv, a trace of `tbuda export trace`, or one of Chrome or "
-                    "Perfetto. Prints where the time went; with a model, which op is which and measured beside "
-                    "predicted.",
+        "Perfetto. Prints where the time went; with a model, which op is which and measured beside "
+        "predicted.",
     )
     read.add_argument("file", type=Path, metavar="FILE")
     read.add_argument("--model", metavar="FILE.py:FUNCTION", help="the model that ran")
@@ -55,8 +56,10 @@ def profile_text(profile: MeasuredProfile) -> str:
     """Totals by kind of op."""
     ops, total = profile.sequence(), profile.total
     devices = f" on {len(profile.devices)} devices" if len(profile.devices) > 1 else ""
-    head = (f"{profile.name}: {len(profile.ops)} ops{devices}{f', {profile.arch}' if profile.arch else ''}, "
-            f"{total / 1e6:,.3f} ms; {profile.typed:.1%} of the ops are of a known kind")
+    head = (
+        f"{profile.name}: {len(profile.ops)} ops{devices}{f', {profile.arch}' if profile.arch else ''}, "
+        f"{total / 1e6:,.3f} ms; {profile.typed:.1%} of the ops are of a known kind"
+    )
     lines = [head, f"{'kind':12} {'ops':>6} {'us':>12} {'share':>7}"]
     for (kind,), count, time in profile.by("kind"):
         lines.append(f"{kind:12} {count:6} {time / 1e3:12,.1f} {time / total if total else 0:7.1%}")

@@ -18,9 +18,10 @@ WITHOUT_FORM = ("popart",)
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register `tbuda script`."""
     parser = subparsers.add_parser(
-        "script", help="run a Python script that imports pybuda, sambaflow or popxl on the simulated device",
+        "script",
+        help="run a Python script that imports pybuda, sambaflow or popxl on the simulated device",
         description="Run FILE as `python FILE` would, with our packages under the foreign names that it imports.",
-    )  # fmt: skip
+    )
     parser.add_argument("file", metavar="FILE", type=Path, help="the script")
     parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="what the script gets as sys.argv")
     parser.set_defaults(handler=run)
@@ -48,9 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
             frames = frames.tb_next
         traceback.print_exception(type(error), error, frames or error.__traceback__)
         if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in WITHOUT_FORM:
-            print(f"{error.name} has no form here: {', '.join(alias.available())} programs run as they are, "
-                  "PopART's own API does not; write the model with popxl, in torch, SambaFlow's way or PyBuda's",
-                  file=sys.stderr)
+            print(
+                f"{error.name} has no form here: {', '.join(alias.available())} programs run as they are, "
+                "PopART's own API does not; write the model with popxl, in torch, SambaFlow's way or PyBuda's",
+                file=sys.stderr,
+            )
         return 1
     finally:
         sys.argv, sys.path[:] = argv, search

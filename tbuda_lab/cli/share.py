@@ -12,31 +12,44 @@ from tbuda_lab.core.files import atomic_file
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Register share and bisect."""
     share = subparsers.add_parser(
-        "share", help="one page to send: works from a file, and its reader can drag",
+        "share",
+        help="one page to send: works from a file, and its reader can drag",
         description="Writes the report with the cost tables of the best single edits, so that who gets it can try them "
-                    "without tbuda. No request leaves the page.",
+        "without tbuda. No request leaves the page.",
     )
     target_arguments(share)
     share.add_argument("--out", type=Path, default=Path("share.html"), metavar="FILE.html")
-    share.add_argument("--edits", type=int, default=50, metavar="N",
-                       help="best edits to search for (default %(default)s)")
-    share.add_argument("--seconds", type=float, default=60.0, metavar="S",
-                       help="time to search for edits (default %(default)g)")
+    share.add_argument(
+        "--edits", type=int, default=50, metavar="N", help="best edits to search for (default %(default)s)"
+    )
+    share.add_argument(
+        "--seconds", type=float, default=60.0, metavar="S", help="time to search for edits (default %(default)g)"
+    )
     share.add_argument("--profile", type=Path, metavar="FILE", help="a measured run to lay over it")
     share.set_defaults(handler=run_share)
 
     bisect = subparsers.add_parser(
-        "bisect", help="find the op that is wrong, and the stage where it goes wrong first",
+        "bisect",
+        help="find the op that is wrong, and the stage where it goes wrong first",
         description="Compares stage after stage: traced graph, passes, lowering, netlist without rounding, with "
-                    "formats and, with --mode device, as the machine rounds. Exit code 0: right "
-                    "everywhere; 1: an op is wrong.",
+        "formats and, with --mode device, as the machine rounds. Exit code 0: right "
+        "everywhere; 1: an op is wrong.",
     )
     target_arguments(bisect)
     bisect.add_argument("--mode", choices=("golden", "device"), default="golden", help="how far to go")
-    bisect.add_argument("--goldens", type=Path, metavar="FILE",
-                        help="values of ops from outside: .npz, .safetensors, or .jsonl as tt-mlir's chisel writes")
-    bisect.add_argument("--pcc", type=float, default=0.99, metavar="BAR",
-                        help="lowest correlation of an output with its formats (default %(default)s)")
+    bisect.add_argument(
+        "--goldens",
+        type=Path,
+        metavar="FILE",
+        help="values of ops from outside: .npz, .safetensors, or .jsonl as tt-mlir's chisel writes",
+    )
+    bisect.add_argument(
+        "--pcc",
+        type=float,
+        default=0.99,
+        metavar="BAR",
+        help="lowest correlation of an output with its formats (default %(default)s)",
+    )
     bisect.add_argument("--ops", type=int, default=5, metavar="N", help="ops with the largest own error to list")
     bisect.set_defaults(handler=run_bisect)
 
@@ -53,8 +66,10 @@ def run_share(arguments: argparse.Namespace) -> int:
         tables = shared_tables(session, max(1, arguments.edits), arguments.seconds)
         text = report_html(session, tables=tables)
         file.write_text(text, encoding="utf-8")
-    print(f"wrote {arguments.out}: {len(text.encode()) / 1e6:.1f} MB, {len(tables['suggest'])} edits, tables of "
-          f"{tables['count']} ops")
+    print(
+        f"wrote {arguments.out}: {len(text.encode()) / 1e6:.1f} MB, {len(tables['suggest'])} edits, tables of "
+        f"{tables['count']} ops"
+    )
     return 0
 
 
@@ -67,11 +82,15 @@ def run_bisect(arguments: argparse.Namespace) -> int:
     if worst:
         print(f"{'op':56} {'own':>9} {'accumulated':>12} {'pcc':>9} {'largest':>10}")
     for op in worst:
-        print(f"{op.op[-56:]:56} {op.isolated.relative_l2:9.2g} {op.accumulated.relative_l2:12.2g} "
-              f"{op.accumulated.pcc:9.6f} {op.accumulated.max_abs:10.3g}")
+        print(
+            f"{op.op[-56:]:56} {op.isolated.relative_l2:9.2g} {op.accumulated.relative_l2:12.2g} "
+            f"{op.accumulated.pcc:9.6f} {op.accumulated.max_abs:10.3g}"
+        )
     for cost in report.costs:
-        print(f"{cost.df} at {cost.op} costs {cost.share:.2g} of {report.error:.2g}"
-              + (f": {cost.instead} instead" if cost.instead else ""))
+        print(
+            f"{cost.df} at {cost.op} costs {cost.share:.2g} of {report.error:.2g}"
+            + (f": {cost.instead} instead" if cost.instead else "")
+        )
     return 0 if report.right else 1
 
 

@@ -29,8 +29,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_arguments(parser: argparse.ArgumentParser) -> None:
     """What `tbuda run` takes for images alone."""
-    parser.add_argument("--weights", type=Path, metavar="FILE.npz",
-                        help="of a device image: weights by name, instead of those in it or where it has none")
+    parser.add_argument(
+        "--weights",
+        type=Path,
+        metavar="FILE.npz",
+        help="of a device image: weights by name, instead of those in it or where it has none",
+    )
 
 
 def is_image(target: str) -> bool:

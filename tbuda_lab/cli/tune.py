@@ -22,8 +22,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("tune", help="compile a model and search for a faster placement")
     target_arguments(parser)
     parser.add_argument("--seconds", type=float, default=None, metavar="S", help="seconds to search (default 30)")
-    parser.add_argument("--steps", type=int, default=None, metavar="N",
-                        help="steps to search instead of seconds; gives the same result every time")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=None,
+        metavar="N",
+        help="steps to search instead of seconds; gives the same result every time",
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
     parser.set_defaults(handler=run_tune)
 

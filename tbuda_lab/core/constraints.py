@@ -189,10 +189,16 @@ class _Resolution:
         faults = (*self.unknown, *self.malformed, *candidates.finish(), *bad_pins, *self.bad_places, *self.bad_orders)
         by_name = any(w.kind is InputBuffers or not isinstance(w.target, str | tuple) for w in wishes)
         return Constraints(
-            records, candidates.table, pins, tuple(self.breaks), tuple(self.orders), self.places,
-            tuple(self.unmatched), tuple(dict.fromkeys(faults)),
+            records,
+            candidates.table,
+            pins,
+            tuple(self.breaks),
+            tuple(self.orders),
+            self.places,
+            tuple(self.unmatched),
+            tuple(dict.fromkeys(faults)),
             by_name or any(NOP in str(wish.target) for wish in wishes),
-        )  # fmt: skip
+        )
 
     def _read(self, record: Override) -> _Wish | None:
         kind, target, value = record.kind, record.target, record.value
@@ -208,8 +214,9 @@ class _Resolution:
         refused = kind.of_parts == "one" and self._means_parts(target) and len(ops) > 1
         if refused:
             text = f"{target} is {quantity(len(ops), 'op')} after the passes, and only one can have it"
-            self.malformed.append(Diagnostic("error", str(target), f"override-{kind.kind}", text,
-                                             f"name one of {', '.join(ops)}"))  # fmt: skip
+            self.malformed.append(
+                Diagnostic("error", str(target), f"override-{kind.kind}", text, f"name one of {', '.join(ops)}")
+            )
         return refused
 
     def _means_parts(self, target: Target) -> bool:
@@ -372,7 +379,8 @@ def limits_of(profile: OpProfile, device: DeviceSpec) -> OpLimits:
     """What an op can have at all on a device."""
     rows, cols = parallel_tiles(profile)
     return OpLimits(
-        rows, cols,
+        rows,
+        cols,
         tuple(d for d in divisors(rows) if d <= device.rows),
         tuple(d for d in divisors(cols) if d <= device.cols),
         (device.rows, device.cols),
@@ -381,7 +389,7 @@ def limits_of(profile: OpProfile, device: DeviceSpec) -> OpLimits:
         len(profile.operands),
         tuple(port for port, operand in enumerate(profile.operands) if operand.feed == "parameter"),
         device.l1_usable // tile_bytes(DataFormat.Bfp2, align=device.tile_align),  # the smallest tiles
-    )  # fmt: skip
+    )
 
 
 def _apart(name: str, choice: Choice, profile: OpProfile) -> Diagnostic | None:

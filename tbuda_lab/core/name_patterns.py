@@ -45,8 +45,10 @@ class NamePattern:
         except (_NoStatesError, RecursionError) as error:
             self._states = []
             if not self._few:
-                raise ValueError(f"{error or 'nesting'} beside more than {CHOICES} repeats or alternatives would take "
-                                 "without limit; write it without") from error
+                raise ValueError(
+                    f"{error or 'nesting'} beside more than {CHOICES} repeats or alternatives would take "
+                    "without limit; write it without"
+                ) from error
 
     def fullmatch(self, name: str) -> bool:
         """Whether all of a name matches."""
@@ -157,10 +159,13 @@ def _is_in(parts: Any, letter: str) -> bool:
 
 
 _CATEGORIES: dict[Any, Any] = {
-    codes.CATEGORY_DIGIT: re.compile(r"\d").match, codes.CATEGORY_NOT_DIGIT: re.compile(r"\D").match,
-    codes.CATEGORY_SPACE: re.compile(r"\s").match, codes.CATEGORY_NOT_SPACE: re.compile(r"\S").match,
-    codes.CATEGORY_WORD: re.compile(r"\w").match, codes.CATEGORY_NOT_WORD: re.compile(r"\W").match,
-}  # fmt: skip
+    codes.CATEGORY_DIGIT: re.compile(r"\d").match,
+    codes.CATEGORY_NOT_DIGIT: re.compile(r"\D").match,
+    codes.CATEGORY_SPACE: re.compile(r"\s").match,
+    codes.CATEGORY_NOT_SPACE: re.compile(r"\S").match,
+    codes.CATEGORY_WORD: re.compile(r"\w").match,
+    codes.CATEGORY_NOT_WORD: re.compile(r"\W").match,
+}
 _CATEGORIES = {code: (lambda letter, match=match: match(letter) is not None) for code, match in _CATEGORIES.items()}
 
 

@@ -120,7 +120,7 @@ def _option(
 class CompileOptions:
     """Options of one compile. Names follow PyBuda's `CompilerConfig` where it has the option."""
 
-    default_df_override: DataFormat | None = None   # None: Float16_b for Float32 models
+    default_df_override: DataFormat | None = None  # None: Float16_b for Float32 models
     default_accumulate_df: DataFormat | None = None
     default_math_fidelity: MathFidelity = MathFidelity.HiFi3
     fp32_fallback: DataFormat = DataFormat.Float16_b
@@ -141,8 +141,8 @@ class CompileOptions:
     # fused ops have numbers for names, as PyBuda's, not their last op's
     number_fused_ops: bool = _option(False, Stage.LOWERING)
     fuse_reduces: bool = _option(False, Stage.LOWERING)  # sums and means join chains of element-wise ops
-    fuse_biases: bool = True                        # added row vectors are operands of the matmul before them
-    fill_tiles_on_host: bool = True                 # weights with a size of 1 are stored with full tiles; else ops fill
+    fuse_biases: bool = True  # added row vectors are operands of the matmul before them
+    fill_tiles_on_host: bool = True  # weights with a size of 1 are stored with full tiles; else ops fill
     # slow depthwise convolutions share their kernel positions
     enable_conv_splitting: bool = _option(True, Stage.LOWERING)
     # pairs of matmuls whose weights fit L1 in parts alone; batches
@@ -185,8 +185,8 @@ class CompileOptions:
     cpu_fallback_ops: tuple[str, ...] = ("embedding",)  # types of ops that it runs in any case
     seed: int = _option(0, Stage.PLACER, least=0, whole=True)
     fracture_groups: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...] = ()  # (name, dims, parts along each)
-    precision: tuple[PrecisionRule, ...] = ()       # mixed precision, in order: the last wins
-    training: TrainingOptions | None = None         # None: inference
+    precision: tuple[PrecisionRule, ...] = ()  # mixed precision, in order: the last wins
+    training: TrainingOptions | None = None  # None: inference
     loaded_once: bool = _option(False, Stage.PLACER)  # epochs are loaded before the first run and stay: no run switches
 
     def __post_init__(self) -> None:
@@ -251,9 +251,14 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
     if isinstance(chosen, DataFormat) and (not chosen.is_float or chosen is DataFormat.Lf8):
         why = "is a format of transfers" if chosen is DataFormat.Lf8 else "holds integers"
         why = "is not a format" if chosen is DataFormat.Invalid else why
-        yield "default_df_override", (f"{chosen.name} {why}; activations and weights are calculated with",
-                                      "Float32, Float16, Float16_b, or a block format Bfp8, Bfp4, Bfp2 or with _b; "
-                                      "single tensors are quantised by pybuda.op.Quantize")
+        yield (
+            "default_df_override",
+            (
+                f"{chosen.name} {why}; activations and weights are calculated with",
+                "Float32, Float16, Float16_b, or a block format Bfp8, Bfp4, Bfp2 or with _b; "
+                "single tensors are quantised by pybuda.op.Quantize",
+            ),
+        )
 
 
 def _fault(value: Any, kind: Any, known: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -307,8 +312,9 @@ def pattern_fault(text: object) -> str:
 
 def read_from(first: Stage, last: Stage = Stage.SEARCH) -> tuple[str, ...]:
     """The options that are read first by one of these stages."""
-    return tuple(f.name for f in dataclasses.fields(CompileOptions)
-                 if first <= f.metadata.get("stage", Stage.PASSES) <= last)  # fmt: skip
+    return tuple(
+        f.name for f in dataclasses.fields(CompileOptions) if first <= f.metadata.get("stage", Stage.PASSES) <= last
+    )
 
 
 BACK_END = read_from(Stage.BALANCER)

@@ -169,15 +169,45 @@ class Branch:
 
 
 Step = (
-    Push | Run | Pop | Load | Store | Collective | SetScalar | HostLoop | LoadStream | StoreStream | Take | Move
-    | HostOp | LoadRemote | StoreRemote | Exchange | Print | Branch
-)  # fmt: skip
+    Push
+    | Run
+    | Pop
+    | Load
+    | Store
+    | Collective
+    | SetScalar
+    | HostLoop
+    | LoadStream
+    | StoreStream
+    | Take
+    | Move
+    | HostOp
+    | LoadRemote
+    | StoreRemote
+    | Exchange
+    | Print
+    | Branch
+)
 _KINDS: dict[str, type[Any]] = {
-    "push": Push, "run": Run, "pop": Pop, "load": Load, "store": Store, "collective": Collective,
-    "set_scalar": SetScalar, "loop": HostLoop, "load_stream": LoadStream, "store_stream": StoreStream, "take": Take,
-    "move": Move, "host_op": HostOp, "load_remote": LoadRemote, "store_remote": StoreRemote, "exchange": Exchange,
-    "print": Print, "branch": Branch,
-}  # fmt: skip
+    "push": Push,
+    "run": Run,
+    "pop": Pop,
+    "load": Load,
+    "store": Store,
+    "collective": Collective,
+    "set_scalar": SetScalar,
+    "loop": HostLoop,
+    "load_stream": LoadStream,
+    "store_stream": StoreStream,
+    "take": Take,
+    "move": Move,
+    "host_op": HostOp,
+    "load_remote": LoadRemote,
+    "store_remote": StoreRemote,
+    "exchange": Exchange,
+    "print": Print,
+    "branch": Branch,
+}
 _WORDS = {kind: word for word, kind in _KINDS.items()}
 _BLOCKS = {HostLoop: ("body",), Branch: ("then", "otherwise")}
 MAX_TURNS = 1 << 16
@@ -284,8 +314,9 @@ def _text(value: Any) -> str:
 def _whole(value: Any, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
         shown = str(value)[:80] if not isinstance(value, int) or value.bit_length() < 200 else "a huge number"
-        raise InputError(f"a step of a host program has {shown} where a whole number from {least} to {most} is "
-                         "expected")
+        raise InputError(
+            f"a step of a host program has {shown} where a whole number from {least} to {most} is expected"
+        )
     return value
 
 
@@ -364,8 +395,7 @@ class Machine:
             elif isinstance(step, Run):
                 replica.run(step.program, dict(step.params))
             elif isinstance(step, Pop):
-                self.popped[k][turn][step.tensor] = join_elements(
-                    [replica.pop(step.tensor) for _ in self.fed[k][turn]])
+                self.popped[k][turn][step.tensor] = join_elements([replica.pop(step.tensor) for _ in self.fed[k][turn]])
             elif isinstance(step, SetScalar) and self.scalars is not None and step.name in self.scalars:
                 replica.set_scalar(step.name, self.scalars[step.name])
 
@@ -453,9 +483,11 @@ def execute(
 
 
 def _load(
-    step: Load, regions: MutableMapping[str, list[torch.Tensor]],
-    feeds: Sequence[Sequence[Sequence[dict[str, torch.Tensor]]]], turn: int,
-) -> None:  # fmt: skip
+    step: Load,
+    regions: MutableMapping[str, list[torch.Tensor]],
+    feeds: Sequence[Sequence[Sequence[dict[str, torch.Tensor]]]],
+    turn: int,
+) -> None:
     """A region's tensor becomes the input of every replica, or takes it over from the caller."""
     values = [[one[step.tensor] for one in turns[turn] if step.tensor in one] for turns in feeds]
     if all(len(parts) == len(turns[turn]) for parts, turns in zip(values, feeds, strict=True)):
@@ -493,9 +525,13 @@ def print_slot(value: np.ndarray, attrs: Mapping[str, Any]) -> None:
     digits = int(attrs["digits"])
     form = {"scientific": f".{digits}e", "fixed": f".{digits}f"}.get(str(attrs["float_format"]))
     text = np.array2string(
-        value, threshold=int(attrs["threshold"]), edgeitems=int(attrs["edge_items"]),
-        max_line_width=int(attrs["width"]), precision=digits, separator=str(attrs["separator"]),
+        value,
+        threshold=int(attrs["threshold"]),
+        edgeitems=int(attrs["edge_items"]),
+        max_line_width=int(attrs["width"]),
+        precision=digits,
+        separator=str(attrs["separator"]),
         formatter=None if form is None else {"float_kind": lambda v: format(v, form)},
-    )  # fmt: skip
+    )
     text = "".join({"[": str(attrs["open"]), "]": str(attrs["close"])}.get(c, c) for c in text)
     print(f"{attrs['title']}: {text}", file=sys.stderr)

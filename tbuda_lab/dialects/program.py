@@ -113,9 +113,7 @@ def _programs(archive: Archive, entry: Any, reading: Budget, made_up: Budget) ->
         steps = HostProgram.from_json(entry["host_program"])
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"a graph lacks {error}: compile the program again") from error
-    read_forms = [
-        GraphProgram.from_files(name, how, form, steps, digest, read, made_up) for how, form, digest in forms
-    ]
+    read_forms = [GraphProgram.from_files(name, how, form, steps, digest, read, made_up) for how, form, digest in forms]
     return [dataclasses.replace(program, notes=(*program.notes, *notes)) for program in read_forms]
 
 
@@ -182,19 +180,28 @@ class GraphProgram:
             "options": options_to_json(dataclasses.replace(self.options, training=None)),
             "overrides": [to_json(o, _names_without_match) for o in self.overrides],
             "losses": list(self.losses),
-            "training": None if training is None else {
+            "training": None
+            if training is None
+            else {
                 "max_grad_norm": training.max_grad_norm,
-                "per_weight": [[name, o.kind, [list(s) for s in o.settings], list(o.runtime)]
-                               for name, o in training.per_weight],
+                "per_weight": [
+                    [name, o.kind, [list(s) for s in o.settings], list(o.runtime)] for name, o in training.per_weight
+                ],
             },
-        }  # fmt: skip
+        }
         return record, files
 
     @classmethod
     def from_files(
-        cls, name: str, mapping: str, record: Any, host_program: HostProgram, netlist: str,
-        read: Callable[[str], bytes], made_up: Budget,
-    ) -> GraphProgram:  # fmt: skip
+        cls,
+        name: str,
+        mapping: str,
+        record: Any,
+        host_program: HostProgram,
+        netlist: str,
+        read: Callable[[str], bytes],
+        made_up: Budget,
+    ) -> GraphProgram:
         """What `compiled_form` wrote. read: bytes of a file by name. Weights and inputs are made up, of as many bytes
         as `made_up` has left, and a note says so. Raises `InputError` for anything else."""
         try:
@@ -203,7 +210,8 @@ class GraphProgram:
                 raise InputError(f"there is no device {device[:40]!r}")
             options = CompileOptions(**options_from_json(record["options"]))
             options = dataclasses.replace(
-                options, training=_training(record["training"]), loaded_once=mapping == "spatial")
+                options, training=_training(record["training"]), loaded_once=mapping == "spatial"
+            )
             overrides = tuple(from_json(o) for o in record["overrides"])
             losses = tuple(int(k) for k in record["losses"])
             text = read(f"{name}.graph").decode()
@@ -219,8 +227,9 @@ class GraphProgram:
         _fill(graph, made_up)
         sample = dict(zip((n.name for n in graph.inputs), sample_of(graph, options.microbatch), strict=True))
         notes = ("the file has no weights: weights and inputs are random",)
-        return cls(name, mapping, graph, device, options, overrides, host_program, netlist, sample, notes=notes,
-                   losses=losses)
+        return cls(
+            name, mapping, graph, device, options, overrides, host_program, netlist, sample, notes=notes, losses=losses
+        )
 
 
 def _names_without_match(override: Override) -> tuple[str, ...]:
@@ -231,10 +240,12 @@ def _training(data: Any) -> TrainingOptions | None:
     if data is None:
         return None
     per_weight = tuple(
-        (str(name), OptimizerOptions(str(kind), tuple((str(k), _setting(v)) for k, v in settings),
-                                     tuple(map(str, runtime))))
+        (
+            str(name),
+            OptimizerOptions(str(kind), tuple((str(k), _setting(v)) for k, v in settings), tuple(map(str, runtime))),
+        )
         for name, kind, settings, runtime in data["per_weight"]
-    )  # fmt: skip
+    )
     norm = data["max_grad_norm"]
     if norm is not None and not 0 < float(_setting(norm)) < math.inf:
         raise ValueError(f"max_grad_norm is {norm!r}")
@@ -310,8 +321,9 @@ def output_gradients(result: CompileResult, losses: Sequence[int]) -> dict[str, 
     position = {node.name: k for k, node in enumerate(result.graph.outputs)}
     return {
         b.sources[0]: torch.full(result.graph[b.gradient_of].shape, float(position[b.gradient_of] in losses))
-        for b in result.inputs if b.gradient_of
-    }  # fmt: skip
+        for b in result.inputs
+        if b.gradient_of
+    }
 
 
 def netlist_digest(result: CompileResult) -> str:
@@ -347,9 +359,7 @@ def run_cycles(result: CompileResult) -> float:
     return sum(section.cycles for section in sections_of(result))
 
 
-def schedules(
-    result: CompileResult, replicas: int = 2, reduce_on_device: bool = False
-) -> dict[str, RunSchedule]:
+def schedules(result: CompileResult, replicas: int = 2, reduce_on_device: bool = False) -> dict[str, RunSchedule]:
     """By data-parallel mode when each section and each synchronisation of a gradient runs."""
     sizes = {w.name: 4 * math.prod(w.shape) for w in result.weights if w.gradient}
     sync = sync_cycles(sizes, result.device, replicas, reduce_on_device)
@@ -358,9 +368,7 @@ def schedules(
 
 
 # -- the workbench's frame ---------------------------------------------------------------------------------------------
-def program_frame(
-    program: GraphProgram, result: CompileResult, graphs: Sequence[Mapping[str, str]] = ()
-) -> Frame:
+def program_frame(program: GraphProgram, result: CompileResult, graphs: Sequence[Mapping[str, str]] = ()) -> Frame:
     """The frame "program": sections, the host program's steps, the schedule of every replica in every mode, and the
     graphs to choose from (name and mapping of each)."""
     sections = sections_of(result)
@@ -373,7 +381,10 @@ def program_frame(
             "link": [[weight, start, end] for weight, start, end in plan.link] if count > 1 else [],
         }
     meta = {
-        "graph": program.name, "mapping": program.mapping, "replicas": count, "mode": program.mode,
+        "graph": program.name,
+        "mapping": program.mapping,
+        "replicas": count,
+        "mode": program.mode,
         "graphs": [dict(g) for g in graphs] or [{"name": program.name, "mapping": program.mapping}],
         "sections": [
             {"kind": s.kind, "cycles": s.cycles, "ops": len(e.ops), "weights": list(s.weights)}
@@ -382,7 +393,7 @@ def program_frame(
         "steps": program.host_program.to_json(),
         "timelines": timelines if program.trains else {"normal": timelines["normal"]},
         "clock": float(result.device.clock_hz),
-    }  # fmt: skip
+    }
     if program.record is not None:
         meta["record"] = {**program.record, "segments": _with_epochs(program.record["segments"], result)}
     return Frame("program", meta)

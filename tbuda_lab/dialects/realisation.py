@@ -26,7 +26,7 @@ ALLOWED = {
     "order statistics": "sorts or counts, which the grid does not",
     "layout": "reorders elements of a queue that the host writes or reads anyway, and calculates nothing",
     "weights": "calculated from weights and constants when they are written, not in a run",
-}  # fmt: skip
+}
 """Why an op may run on the host in strict mode."""
 
 _MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Permute", "Cast"})
@@ -55,8 +55,9 @@ def realisations(result: CompileResult, program: HostProgram | None = None) -> t
     recipes = _recipe_ops(result)
     entries = [
         _of_node(node, device.get(node.name, 0), recipes.get(node.name))
-        for node in result.graph.topological() if node.kind is NodeKind.OP
-    ]  # fmt: skip
+        for node in result.graph.topological()
+        if node.kind is NodeKind.OP
+    ]
     steps = [step for _, step in program.steps] if program is not None else []
     return (*entries, *_of_steps(steps))
 
@@ -70,8 +71,9 @@ def counts(entries: Sequence[Realisation]) -> dict[str, int]:
 def summary(entries: Sequence[Realisation]) -> str:
     """The report in a line for the console."""
     words = ", ".join(f"{number} {kind}" for kind, number in counts(entries).items())
-    allowed = collections.Counter(entry.allowed or "not allowed in strict mode" for entry in entries
-                                  if entry.kind == "host")  # fmt: skip
+    allowed = collections.Counter(
+        entry.allowed or "not allowed in strict mode" for entry in entries if entry.kind == "host"
+    )
     of_host = "; ".join(f"{number} {word}" for word, number in sorted(allowed.items()))
     return f"realisation of {len(entries)} ops: {words}" + (f" (host: {of_host})" if of_host else "")
 
@@ -82,9 +84,17 @@ def refuse_host(entries: Sequence[Realisation]) -> None:
     if wrong:
         raise UnsupportedOp(
             f"strict mode: {len(wrong)} ops would run on the host",
-            [Diagnostic("error", entry.where or entry.op, "strict", f"{entry.type} {entry.op}: {entry.reason}",
-                        "express it with ops of the grid, or compile without strict") for entry in wrong],
-        )  # fmt: skip
+            [
+                Diagnostic(
+                    "error",
+                    entry.where or entry.op,
+                    "strict",
+                    f"{entry.type} {entry.op}: {entry.reason}",
+                    "express it with ops of the grid, or compile without strict",
+                )
+                for entry in wrong
+            ],
+        )
 
 
 def _device_ops(result: CompileResult) -> dict[str, int]:

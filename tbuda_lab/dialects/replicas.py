@@ -89,8 +89,10 @@ class Replica:
 
 def _by_name(there: Mapping[str, Named], name: str, what: str) -> Named:
     if name not in there:
-        raise InputError(f"the host program names {what} {name!r}, which the graph does not have; it has "
-                         f"{', '.join(there) or 'none'}")
+        raise InputError(
+            f"the host program names {what} {name!r}, which the graph does not have; it has "
+            f"{', '.join(there) or 'none'}"
+        )
     return there[name]
 
 
@@ -109,9 +111,15 @@ def average_gradients(replicas: Sequence[Replica], names: Sequence[str]) -> None
 
 
 _PUT_TOGETHER: dict[str, Any] = {
-    "add": np.add, "mean": np.add, "square_add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
-    "and": np.logical_and, "or": np.logical_or,
-}  # fmt: skip
+    "add": np.add,
+    "mean": np.add,
+    "square_add": np.add,
+    "mul": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.logical_and,
+    "or": np.logical_or,
+}
 
 
 def put_together(op: str, tensors: Sequence[np.ndarray]) -> np.ndarray:

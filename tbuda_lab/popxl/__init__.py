@@ -26,7 +26,7 @@ from tbuda_lab.popxl.context import (
     io_tiles,
     ipu,
     name_scope,
-)  # fmt: skip
+)
 from tbuda_lab.popxl.custom_op import CustomOp
 from tbuda_lab.popxl.dtypes import (
     bool,
@@ -49,7 +49,7 @@ from tbuda_lab.popxl.dtypes import (
     uint16,
     uint32,
     uint64,
-)  # fmt: skip
+)
 from tbuda_lab.popxl.errors import UndefinedValue, popart_exception
 from tbuda_lab.popxl.executable import options
 from tbuda_lab.popxl.fp8_utils import host_pow2scale_cast_from_fp8, host_pow2scale_cast_to_fp8
@@ -75,11 +75,11 @@ from tbuda_lab.popxl.tensor import (
     replica_sharded_buffer,
     replica_sharded_variable,
     variable,
-)  # fmt: skip
+)
 from tbuda_lab.popxl.tensorlocation import (
     ExecutionContext,
     ReplicatedTensorSharding,
     TensorLocation,
     TensorStorage,
     TileSet,
-)  # fmt: skip
+)

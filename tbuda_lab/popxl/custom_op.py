@@ -84,8 +84,13 @@ class CustomOp:
         attrs = _attributes(self)
         results = _specs(self, [t.spec for t in tensors])
         inputs = {f"input {k}": t for k, t in enumerate(tensors)}
-        op = make(self.kind, inputs, [(s.shape, s.dtype) for s in results], attrs,
-                  name=f"{type(self).__name__[:1].lower()}{type(self).__name__[1:]}_out")  # fmt: skip
+        op = make(
+            self.kind,
+            inputs,
+            [(s.shape, s.dtype) for s in results],
+            attrs,
+            name=f"{type(self).__name__[:1].lower()}{type(self).__name__[1:]}_out",
+        )
         return op.outputs[0] if len(op.outputs) == 1 else tuple(op.outputs)
 
 
@@ -118,8 +123,9 @@ def _evaluated(cls: type[CustomOp], attrs: Attrs, arrays: Sequence[np.ndarray]) 
     wanted = [s.shape for s in _specs(op, [TensorSpec(a.shape, dtype.as_dtype(a.dtype)) for a in arrays])]
     if [r.shape for r in results] != wanted:
         given = ", ".join(str(r.shape) for r in results)
-        raise InputError(f"{cls.__name__}.evaluate gave results of shape {given}; infer said "
-                         f"{', '.join(map(str, wanted))}")  # fmt: skip
+        raise InputError(
+            f"{cls.__name__}.evaluate gave results of shape {given}; infer said {', '.join(map(str, wanted))}"
+        )
     return results
 
 

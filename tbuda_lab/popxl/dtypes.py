@@ -121,8 +121,24 @@ complex64 = dtype._make("complex64", np.complex64, torch.complex64)
 complex128 = dtype._make("complex128", np.complex128, torch.complex128)
 half, float, double = float16, float32, float64
 
-_ALL = (bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float8_143, float8_152, float16, float32,
-        float64, complex64, complex128)  # fmt: skip
+_ALL = (
+    bool,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    float8_143,
+    float8_152,
+    float16,
+    float32,
+    float64,
+    complex64,
+    complex128,
+)
 _BY_NAME: dict[str, dtype] = {t.name: t for t in _ALL} | {"half": half, "float": float, "double": double}
 _NP_TO_POPXL: dict[Any, dtype] = {t.as_numpy(): t for t in _ALL}
 _PT_TO_POPXL: dict[Any, dtype] = {t._torch: t for t in _ALL if t._torch is not None}

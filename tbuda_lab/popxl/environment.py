@@ -11,13 +11,14 @@ from typing import Any
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF")
 CACHE = "TBUDA_CACHE"
 WORKS = {
-    "POPXL_LOG_LEVEL": "the least level of lines that are written", "POPART_LOG_LEVEL_POPXL": "as POPXL_LOG_LEVEL",
+    "POPXL_LOG_LEVEL": "the least level of lines that are written",
+    "POPART_LOG_LEVEL_POPXL": "as POPXL_LOG_LEVEL",
     "POPART_LOG_LEVEL": "as POPXL_LOG_LEVEL, where that is not set",
     "POPART_LOG_DEST": "where lines go: stdout, stderr, or a file",
     "POPART_LOG_CONFIG": "a JSON file with the level of each module, of which popxl's counts",
     "POPXL_CACHE_DIR": "the folder of placements, where TBUDA_CACHE says nothing",
     "POPART_CACHE_DIR": "as POPXL_CACHE_DIR",
-}  # fmt: skip
+}
 """By variable what it says."""
 
 _PREFIXES = ("POPART_", "POPXL_", "POPLAR_", "POPLIBS_", "POPDIST_")

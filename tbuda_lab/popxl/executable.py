@@ -148,14 +148,20 @@ class Executable:
 
     def all_replicas(self, v: Variable) -> np.ndarray:
         """A variable of every replica."""
-        return np.stack([self._read(v, [k]) if v._shards == 1 else self._read(v, v._grouping.groups[g])
-                         for k, g in enumerate(v._grouping.assignment)])  # fmt: skip
+        return np.stack(
+            [
+                self._read(v, [k]) if v._shards == 1 else self._read(v, v._grouping.groups[g])
+                for k, g in enumerate(v._grouping.assignment)
+            ]
+        )
 
     # -- a run -----------------------------------------------------------------------------------------------
     def run(
-        self, inputs: Mapping[HostToDeviceStream, np.ndarray], outputs: Mapping[DeviceToHostStream, np.ndarray],
+        self,
+        inputs: Mapping[HostToDeviceStream, np.ndarray],
+        outputs: Mapping[DeviceToHostStream, np.ndarray],
         frames: tuple[int, int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """One run of the main program. frames: transfers and replicas."""
         transfers, replicas = frames
         machine = self.machine

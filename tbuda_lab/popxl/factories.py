@@ -40,9 +40,15 @@ def _memmap(data: np.memmap, dtype: DataType | None, downcast: bool, graph: Grap
 
 
 def _variable(
-    data: Any, dtype: DataType | None, name: str | None, downcast: bool, grouping: ReplicaGrouping | None,
-    mode: str | None, log2_scale: int | None, nan_on_overflow: bool | None,
-) -> Variable:  # fmt: skip
+    data: Any,
+    dtype: DataType | None,
+    name: str | None,
+    downcast: bool,
+    grouping: ReplicaGrouping | None,
+    mode: str | None,
+    log2_scale: int | None,
+    nan_on_overflow: bool | None,
+) -> Variable:
     from tbuda_lab.popxl.tensor import Variable
 
     graph = get_current_context().graph
@@ -71,10 +77,15 @@ def _variable(
 
 
 def variable(
-    data: Any, dtype: DataType | None = None, name: str | None = None, downcast: bool = True,
-    replica_grouping: ReplicaGrouping | None = None, retrieval_mode: RetrievalMode | None = None,
-    log2_scale: int | None = None, nan_on_overflow: bool | None = None,
-) -> Variable:  # fmt: skip
+    data: Any,
+    dtype: DataType | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    retrieval_mode: RetrievalMode | None = None,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> Variable:
     """A variable on the device. With several groups of replicas, dim 0 of the data counts them.
 
     Raises `ValueError` in another graph than the main one, and for a memory-mapped file that would have to be copied.
@@ -83,10 +94,17 @@ def variable(
 
 
 def remote_variable(
-    data: Any, remote_buffer: RemoteBuffer, offset: int = 0, dtype: DataType | None = None, name: str | None = None,
-    downcast: bool = True, replica_grouping: ReplicaGrouping | None = None,
-    retrieval_mode: RetrievalMode = "one_per_group", log2_scale: int | None = None, nan_on_overflow: bool | None = None,
-) -> Variable:  # fmt: skip
+    data: Any,
+    remote_buffer: RemoteBuffer,
+    offset: int = 0,
+    dtype: DataType | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    retrieval_mode: RetrievalMode = "one_per_group",
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> Variable:
     """A variable that lies in a remote buffer, at an entry. Raises `ValueError` for an entry that there is not."""
     if not 0 <= offset < remote_buffer.entries:
         raise ValueError(f"the remote buffer has {remote_buffer.entries} entries, and none at {offset}")
@@ -96,16 +114,33 @@ def remote_variable(
 
 
 def remote_replica_sharded_variable(
-    data: Any, remote_buffer: RemoteBuffer, offset: int = 0, dtype: DataType | None = None, name: str | None = None,
-    downcast: bool = True, replica_grouping: ReplicaGrouping | None = None,
-    retrieval_mode: RetrievalMode = "one_per_group", log2_scale: int | None = None, nan_on_overflow: bool | None = None,
-) -> Variable:  # fmt: skip
+    data: Any,
+    remote_buffer: RemoteBuffer,
+    offset: int = 0,
+    dtype: DataType | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    retrieval_mode: RetrievalMode = "one_per_group",
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> Variable:
     """A variable of which every replica has a shard in a remote buffer. Raises `ValueError` with one replica."""
     ir = get_current_context().ir
     if ir.replication_factor <= 1:
         raise ValueError("a sharded variable needs several replicas: set ir.replication_factor first")
-    made = remote_variable(data, remote_buffer, offset, dtype, name, downcast, replica_grouping, retrieval_mode,
-                           log2_scale, nan_on_overflow)  # fmt: skip
+    made = remote_variable(
+        data,
+        remote_buffer,
+        offset,
+        dtype,
+        name,
+        downcast,
+        replica_grouping,
+        retrieval_mode,
+        log2_scale,
+        nan_on_overflow,
+    )
     shards = -(-made.nelms // max(1, product(remote_buffer.tensor_shape)))
     made._shards = max(1, min(shards, made._grouping.group_size))
     if not remote_buffer.meta_shape:
@@ -114,9 +149,12 @@ def remote_replica_sharded_variable(
 
 
 def replica_sharded_buffer(
-    shape: tuple[int, ...], dtype: DataType, replica_grouping: ReplicaGrouping | None = None,
-    shard_over: int | None = None, entries: int = 1,
-) -> RemoteBuffer:  # fmt: skip
+    shape: tuple[int, ...],
+    dtype: DataType,
+    replica_grouping: ReplicaGrouping | None = None,
+    shard_over: int | None = None,
+    entries: int = 1,
+) -> RemoteBuffer:
     """A buffer for shards of a tensor of `shape` (with the groups as dim 0 where there are several).
 
     Raises `ValueError` where `shard_over` does not divide the size of a group.
@@ -133,10 +171,16 @@ def replica_sharded_buffer(
 
 
 def replica_sharded_variable(
-    data: Any, dtype: DataType | None = None, name: str | None = None, downcast: bool = True,
-    replica_grouping: ReplicaGrouping | None = None, shard_over: int | None = None,
-    retrieval_mode: RetrievalMode = "one_per_group", log2_scale: int | None = None, nan_on_overflow: bool | None = None,
-) -> tuple[Variable, Tensor]:  # fmt: skip
+    data: Any,
+    dtype: DataType | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    replica_grouping: ReplicaGrouping | None = None,
+    shard_over: int | None = None,
+    retrieval_mode: RetrievalMode = "one_per_group",
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> tuple[Variable, Tensor]:
     """A sharded variable and the shard of each replica, which is loaded with the weights and stored with them."""
     from tbuda_lab.popxl.ops.transfers import remote_load, remote_store
 
@@ -155,9 +199,13 @@ def replica_sharded_variable(
 
 
 def constant(
-    data: Any, dtype: DataType | None = None, name: str | None = None, downcast: bool = True,
-    log2_scale: int | None = None, nan_on_overflow: bool | None = None,
-) -> Constant:  # fmt: skip
+    data: Any,
+    dtype: DataType | None = None,
+    name: str | None = None,
+    downcast: bool = True,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> Constant:
     """A constant of the current graph."""
     from tbuda_lab.popxl.tensor import Constant
 
@@ -170,9 +218,12 @@ def constant(
 
 
 def graph_input(
-    shape: Any, dtype: DataType, name: str | None = None, by_ref: bool = False,
+    shape: Any,
+    dtype: DataType,
+    name: str | None = None,
+    by_ref: bool = False,
     meta_shape: tuple[int, ...] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A new last input of the current graph. by_ref: what the graph does to it happens to the caller's tensor."""
     graph = get_current_context().graph
     made = graph._new_tensor(

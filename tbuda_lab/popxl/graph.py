@@ -171,9 +171,14 @@ class Graph:
         return "" if self is self._ir.main_graph else self._id
 
     def _new_tensor(
-        self, shape: tuple[int, ...], data_type: dtype, name: str, cls: type[Tensor] | None = None, kind: str = "",
+        self,
+        shape: tuple[int, ...],
+        data_type: dtype,
+        name: str,
+        cls: type[Tensor] | None = None,
+        kind: str = "",
         meta_shape: tuple[int, ...] = (),
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """A tensor of this graph with an id of its own."""
         from tbuda_lab.popxl.tensor import Tensor
 
@@ -187,10 +192,17 @@ class Graph:
         return made
 
     def _add_op(
-        self, kind: str, inputs: Iterable[Tensor], outputs: Sequence[tuple[tuple[int, ...], dtype]],
-        attrs: dict[str, Any] | None = None, name: str | None = None, modifies: tuple[int, ...] = (),
-        views: tuple[int, ...] = (), calls: tuple[Graph, ...] = (), meta_shape: tuple[int, ...] = (),
-    ) -> Op:  # fmt: skip
+        self,
+        kind: str,
+        inputs: Iterable[Tensor],
+        outputs: Sequence[tuple[tuple[int, ...], dtype]],
+        attrs: dict[str, Any] | None = None,
+        name: str | None = None,
+        modifies: tuple[int, ...] = (),
+        views: tuple[int, ...] = (),
+        calls: tuple[Graph, ...] = (),
+        meta_shape: tuple[int, ...] = (),
+    ) -> Op:
         """Append an op with new output tensors of these shapes and types. Raises `RuntimeError` once a Session froze
         the Ir."""
         self._ir._refuse_frozen()

@@ -14,7 +14,7 @@ from tbuda_lab.popxl.streams import Stream
 
 
 def _short(location: str) -> str:
-    """"file.py:12" as a reader knows the file."""
+    """ "file.py:12" as a reader knows the file."""
     path, _, line = location.rpartition(":")
     return f"{short_path(path)}:{line}" if path else location
 
@@ -26,10 +26,18 @@ def program_of(executable: Executable) -> GraphProgram:
     if result is None:
         raise InputError("nothing of the Ir runs on the grid: there is no placement to look at")
     return GraphProgram(
-        "popxl", "segments", result.graph, executable.settings.device, result.options, (),
-        executable.programs["main"], netlist_digest(result), {}, executable.ir.replication_factor,
+        "popxl",
+        "segments",
+        result.graph,
+        executable.settings.device,
+        result.options,
+        (),
+        executable.programs["main"],
+        netlist_digest(result),
+        {},
+        executable.ir.replication_factor,
         record=record_of(executable),
-    )  # fmt: skip
+    )
 
 
 def record_of(executable: Executable) -> dict[str, Any]:
@@ -48,8 +56,15 @@ def record_of(executable: Executable) -> dict[str, Any]:
         runs, why = ("called", "its ops stand below") if op.calls else ("left out", "nothing reads what it gives")
         if entry is not None:
             runs, why = entry.kind, entry.reason
-        return {"op": name, "type": op.kind, "runs": runs, "why": why, "line": _short(op.location),
-                "calls": [g.id for g in op.calls], "segments": segments.get(op, [])}  # fmt: skip
+        return {
+            "op": name,
+            "type": op.kind,
+            "runs": runs,
+            "why": why,
+            "line": _short(op.location),
+            "calls": [g.id for g in op.calls],
+            "segments": segments.get(op, []),
+        }
 
     def graph(g: Graph) -> dict[str, Any]:
         ends = {"inputs": [t.name for t in g.inputs], "outputs": [t.name for t in g.outputs]}
@@ -59,13 +74,20 @@ def record_of(executable: Executable) -> dict[str, Any]:
     streams += [("to the host", s) for s in ir.get_all_d2h_streams()]
     return {
         "graphs": [graph(g) for g in ir._graphs.values()],
-        "segments": [{"number": p.number, "ops": len({i.op for i in p.instrs}), "cut": p.why}
-                     for p in executable.parts],
-        "streams": sorted([{"name": s.tensor_id, "way": way, "shape": list(s.shape), "type": s.dtype.name}
-                           for way, s in streams], key=lambda one: str(one["name"])),
-        "buffers": [{"id": b.remote_buffer_id, "entries": b.entries, "shape": list(b.tensor_shape),
-                     "type": b.tensor_dtype.name} for b in ir._buffers],
-        "variables": [{"name": v.id, "shape": list(v.shape), "type": v.dtype.name, "groups": v._grouping.num_groups}
-                      for v in ir.main_graph.variables],
+        "segments": [
+            {"number": p.number, "ops": len({i.op for i in p.instrs}), "cut": p.why} for p in executable.parts
+        ],
+        "streams": sorted(
+            [{"name": s.tensor_id, "way": way, "shape": list(s.shape), "type": s.dtype.name} for way, s in streams],
+            key=lambda one: str(one["name"]),
+        ),
+        "buffers": [
+            {"id": b.remote_buffer_id, "entries": b.entries, "shape": list(b.tensor_shape), "type": b.tensor_dtype.name}
+            for b in ir._buffers
+        ],
+        "variables": [
+            {"name": v.id, "shape": list(v.shape), "type": v.dtype.name, "groups": v._grouping.num_groups}
+            for v in ir.main_graph.variables
+        ],
         "replicas": ir.replication_factor,
-    }  # fmt: skip
+    }

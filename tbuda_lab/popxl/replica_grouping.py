@@ -127,8 +127,9 @@ class ReplicaGrouping:
         if size == 1 or replicas % (stride * size):
             return self._of(list(range(replicas)), 1)
         assignment = [r // (stride * size) * stride + r % stride for r in range(replicas)]
-        inside = all(len({self._assignment[r] for r in range(replicas) if assignment[r] == g}) == 1
-                     for g in set(assignment))  # fmt: skip
+        inside = all(
+            len({self._assignment[r] for r in range(replicas) if assignment[r] == g}) == 1 for g in set(assignment)
+        )
         return self._of(assignment, stride) if inside else self._of(list(range(replicas)), 1)
 
     @property

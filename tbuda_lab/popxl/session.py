@@ -82,8 +82,10 @@ class Session:
         was = self._attached
         wanted, given = _device_kind(self._compiled_for), _device_kind(self._device)
         if wanted != given:
-            raise ValueError(f"the Session is compiled for {wanted[0]} with {wanted[1]} IPUs, and the device is "
-                             f"{given[0]} with {given[1]}")
+            raise ValueError(
+                f"the Session is compiled for {wanted[0]} with {wanted[1]} IPUs, and the device is "
+                f"{given[0]} with {given[1]}"
+            )
         self._depth.append(was)
         if not was:
             self._attached = True
@@ -132,9 +134,11 @@ class Session:
 
     # -- running ---------------------------------------------------------------------------------------------
     def run_with_outputs(
-        self, inputs: Mapping[HostToDeviceStream, Any] | None = None, outputs: d2hStreamBufferMaps | None = None,
+        self,
+        inputs: Mapping[HostToDeviceStream, Any] | None = None,
+        outputs: d2hStreamBufferMaps | None = None,
         downcast_inputs: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """One run into arrays of the caller. Raises `ValueError` without a device, for missing and unexpected streams,
         and for arrays of other shapes."""
         self._need_attached("run")
@@ -183,8 +187,11 @@ class Session:
                 and shape[:lead] == full[:lead]
             ):
                 continue
-            fits = len(shape) == len(full) and shape[1:] == full[1:] and (shape[:1] == full[:1] or (
-                lead and shape[:1] > full[:1]))  # fmt: skip
+            fits = (
+                len(shape) == len(full)
+                and shape[1:] == full[1:]
+                and (shape[:1] == full[:1] or (lead and shape[:1] > full[:1]))
+            )
             if not fits:
                 raise ValueError(
                     f"{what}: {stream.tensor_id!r} takes shape {full} (transfers, replicas, tensor), not {shape}"

@@ -76,8 +76,9 @@ class Tensor:
         )
 
     @classmethod
-    def _make(cls, graph: Graph, identifier: str, shape: Shape, data_type: dtypes.dtype, meta: Shape,
-              kind: str) -> Tensor:  # fmt: skip
+    def _make(
+        cls, graph: Graph, identifier: str, shape: Shape, data_type: dtypes.dtype, meta: Shape, kind: str
+    ) -> Tensor:
         self = object.__new__(cls)
         self._graph, self._id, self._shape, self._dtype, self._meta_shape = graph, identifier, shape, data_type, meta
         self._kind, self._producer, self._consumers = kind, None, []
@@ -433,7 +434,18 @@ from tbuda_lab.popxl.factories import (  # noqa: E402 - they make the classes ab
 )
 
 __all__ = [
-    "Constant", "Tensor", "TensorByRef", "TensorSpec", "Variable", "constant", "get_current_context", "graph_input",
-    "graph_output", "remote_replica_sharded_variable", "remote_variable", "replica_sharded_buffer",
-    "replica_sharded_variable", "variable",
-]  # fmt: skip
+    "Constant",
+    "Tensor",
+    "TensorByRef",
+    "TensorSpec",
+    "Variable",
+    "constant",
+    "get_current_context",
+    "graph_input",
+    "graph_output",
+    "remote_replica_sharded_variable",
+    "remote_variable",
+    "replica_sharded_buffer",
+    "replica_sharded_variable",
+    "variable",
+]

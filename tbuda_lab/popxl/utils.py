@@ -15,9 +15,10 @@ from tbuda_lab.popxl.fp8_utils import host_pow2scale_cast_from_fp8 as host_pow2s
 from tbuda_lab.popxl.fp8_utils import host_pow2scale_cast_to_fp8 as host_pow2scale_cast_to_fp8
 
 downcast_np_dtypes = {
-    np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32),
+    np.dtype(np.int64): np.dtype(np.int32),
+    np.dtype(np.uint64): np.dtype(np.uint32),
     np.dtype(np.float64): np.dtype(np.float32),
-}  # fmt: skip
+}
 """What 64-bit data become unless a program says otherwise."""
 
 
@@ -29,9 +30,13 @@ def as_array(x: Any) -> np.ndarray:
 
 
 def to_numpy(
-    x: Any, dtype: dtype | None = None, downcast: bool = True, copy: bool = True,
-    log2_scale: int | None = None, nan_on_overflow: bool | None = None,
-) -> np.ndarray:  # fmt: skip
+    x: Any,
+    dtype: dtype | None = None,
+    downcast: bool = True,
+    copy: bool = True,
+    log2_scale: int | None = None,
+    nan_on_overflow: bool | None = None,
+) -> np.ndarray:
     """Data in C order, in the given type, else in their own with 64-bit types made 32-bit (`downcast`).
 
     log2_scale, nan_on_overflow: of 8-bit floats alone, else `RuntimeError`. Raises `TypeError` for integers that are
@@ -97,5 +102,4 @@ def product(sizes: Iterable[int]) -> int:
     return result
 
 
-__all__ = ["as_array", "downcast_np_dtypes", "dtypes", "product", "table_to_string", "to_device_count",
-           "to_numpy"]  # fmt: skip
+__all__ = ["as_array", "downcast_np_dtypes", "dtypes", "product", "table_to_string", "to_device_count", "to_numpy"]

@@ -62,8 +62,10 @@ def pybuda_compile(
         settings = config._get_global_compiler_config()
         depth = settings.effective("compile_depth")
         if targets or losses is not None or microbatch_count != 1:
-            raise not_supported("pybuda_compile with targets, losses or microbatch_count",
-                                "place_loss_module and run_training train; initialize_pipeline compiles for it")
+            raise not_supported(
+                "pybuda_compile with targets, losses or microbatch_count",
+                "place_loss_module and run_training train; initialize_pipeline compiles for it",
+            )
         _refuse_subgraphs(device, "pybuda_compile")
         copies = settings.match_subgraph_patterns
         if stops_early(settings):
@@ -75,13 +77,19 @@ def pybuda_compile(
         outputs = reference = [Tensor.create_from_torch(t) for t in golden]
         if depth >= CompileDepth.BACKEND_GOLDEN_VERIFY and device.runs:
             outputs = [Tensor.create_from_torch(t) for t in device.run_forward(repeat_sample(device, sample))]
-            outputs = [Tensor.create_from_torch(t.value()[: g.shape[0]]) if g.shape else t
-                       for t, g in zip(outputs, golden, strict=True)]
+            outputs = [
+                Tensor.create_from_torch(t.value()[: g.shape[0]]) if g.shape else t
+                for t, g in zip(outputs, golden, strict=True)
+            ]
     finally:
         config._set_global_compiler_config(before)
     if verify_cfg is not None and verify_cfg.enabled and outputs is not reference:
-        require([judge(f"{graph_name} output {k}", want, got, verify_cfg)
-                 for k, (want, got) in enumerate(zip(golden, outputs, strict=True))])
+        require(
+            [
+                judge(f"{graph_name} output {k}", want, got, verify_cfg)
+                for k, (want, got) in enumerate(zip(golden, outputs, strict=True))
+            ]
+        )
     results = CompileResults(result, device.modules[-1].get_name(), outputs, golden)
     results.depth = depth
     results.evaluate_intermediates = _intermediates(device, sample)
@@ -91,8 +99,11 @@ def pybuda_compile(
 
 def _refuse_subgraphs(device: TTDevice, call: str) -> None:
     if device.has_subgraphs:
-        raise not_supported(f"{call} of a device with subgraphs", "initialize_pipeline(training=False, sample_inputs=("
-                            "(inputs of the first), ...)) compiles them, get_compiled_results and Session show them")
+        raise not_supported(
+            f"{call} of a device with subgraphs",
+            "initialize_pipeline(training=False, sample_inputs=("
+            "(inputs of the first), ...)) compiles them, get_compiled_results and Session show them",
+        )
 
 
 def repeat_sample(device: TTDevice, sample: Any) -> Any:
@@ -248,8 +259,11 @@ class CompileContext:
                 self.placed = self.dev.compile_for_inputs(as_inputs(tuple(self.inputs)), self.microbatch_size)
                 self._known = {stage.name: stage for stage in all_stages(self.placed)}
             if name not in self._known:
-                until = depth if depth < CompileDepth.POST_INITIAL_GRAPH_PASS else max(depth,
-                    CompileDepth.PRE_LOWERING_PASS)
+                until = (
+                    depth
+                    if depth < CompileDepth.POST_INITIAL_GRAPH_PASS
+                    else max(depth, CompileDepth.PRE_LOWERING_PASS)
+                )
                 staged = self.dev.compile_to_depth(as_inputs(tuple(self.inputs)), CompileDepth(until))
                 self._known |= {stage.name: stage for stage in staged.stages}
             self.stages[name] = self._known[name]
@@ -260,9 +274,13 @@ class CompileContext:
         """The results of `pybuda_compile`, which takes the placed compile as it is."""
         if self.results is None:
             self.results = pybuda_compile(
-                self.dev, self.graph_name, *self.inputs, compiler_cfg=self.compiler_cfg, verify_cfg=self.verify_cfg,
+                self.dev,
+                self.graph_name,
+                *self.inputs,
+                compiler_cfg=self.compiler_cfg,
+                verify_cfg=self.verify_cfg,
                 microbatch_size=self.microbatch_size,
-            )  # fmt: skip
+            )
         return self.results
 
 
@@ -289,32 +307,64 @@ def _stage(depth: CompileDepth, name: str, doc: str) -> Callable[[CompileContext
 
 
 init_compile = _stage(CompileDepth.INIT_COMPILE, "init_compile", "The device and its settings.")
-generate_initial_graph = _stage(CompileDepth.GENERATE_INITIAL_GRAPH, "generate_initial_graph",
-                                "The modules of the device, traced: an nD graph.")  # fmt: skip
-run_post_initial_graph_pass = _stage(CompileDepth.POST_INITIAL_GRAPH_PASS, "run_post_initial_graph_pass",
-                                     "Ops in terms of simpler ones; requested fractures.")  # fmt: skip
+generate_initial_graph = _stage(
+    CompileDepth.GENERATE_INITIAL_GRAPH, "generate_initial_graph", "The modules of the device, traced: an nD graph."
+)
+run_post_initial_graph_pass = _stage(
+    CompileDepth.POST_INITIAL_GRAPH_PASS,
+    "run_post_initial_graph_pass",
+    "Ops in terms of simpler ones; requested fractures.",
+)
 run_consteval_pass = _stage(CompileDepth.CONSTEVAL_GRAPH, "run_consteval_pass", "What depends on constants is folded.")
-run_post_pattern_matcher = _stage(CompileDepth.POST_PATTERN_MATCHER, "run_post_pattern_matcher",
-                                  "Changes nothing: repeated parts share their tables without patterns.")  # fmt: skip
-run_optimization_pass = _stage(CompileDepth.OPTIMIZED_GRAPH, "run_optimization_pass",
-                               "Moves of data cancel, factors and biases join the ops before them.")  # fmt: skip
+run_post_pattern_matcher = _stage(
+    CompileDepth.POST_PATTERN_MATCHER,
+    "run_post_pattern_matcher",
+    "Changes nothing: repeated parts share their tables without patterns.",
+)
+run_optimization_pass = _stage(
+    CompileDepth.OPTIMIZED_GRAPH,
+    "run_optimization_pass",
+    "Moves of data cancel, factors and biases join the ops before them.",
+)
 run_autograd_pass = _stage(CompileDepth.AUTOGRAD, "run_autograd_pass", "Backward ops and the optimizer are added.")
-run_post_autograd_pass = _stage(CompileDepth.POST_AUTOGRAD_PASS, "run_post_autograd_pass",
-                                "Ops that waited for their gradients are taken apart.")  # fmt: skip
+run_post_autograd_pass = _stage(
+    CompileDepth.POST_AUTOGRAD_PASS, "run_post_autograd_pass", "Ops that waited for their gradients are taken apart."
+)
 run_pre_lowering_pass = _stage(CompileDepth.PRE_LOWERING_PASS, "run_pre_lowering_pass", "The rest of the nD passes.")
-run_pre_placer_pass = _stage(CompileDepth.BUDA_GRAPH_PRE_PLACER, "run_pre_placer_pass",
-                             "The graph of hardware ops on tiles.")  # fmt: skip
+run_pre_placer_pass = _stage(
+    CompileDepth.BUDA_GRAPH_PRE_PLACER, "run_pre_placer_pass", "The graph of hardware ops on tiles."
+)
 run_balancer_and_placer = _stage(CompileDepth.BALANCER_PASS, "run_balancer_and_placer", "Epochs, grids and places.")
 run_pre_netlist_pass = _stage(CompileDepth.PRE_NETLIST_PASS, "run_pre_netlist_pass", "What the compile has to say.")
 generate_netlist = _stage(CompileDepth.GENERATE_NETLIST, "generate_netlist", "The netlist, checked by every rule.")
-run_backend_golden_verify = _stage(CompileDepth.BACKEND_GOLDEN_VERIFY, "run_backend_golden_verify",
-                                   "The netlist runs, and its outputs are judged as `verify_cfg` says.")  # fmt: skip
+run_backend_golden_verify = _stage(
+    CompileDepth.BACKEND_GOLDEN_VERIFY,
+    "run_backend_golden_verify",
+    "The netlist runs, and its outputs are judged as `verify_cfg` says.",
+)
 
-stage_to_func: dict[CompileDepth, Callable[[CompileContext], CompileDepth]] = dict(zip(CompileDepth, (
-    init_compile, generate_initial_graph, run_post_initial_graph_pass, run_consteval_pass, run_post_pattern_matcher,
-    run_optimization_pass, run_autograd_pass, run_post_autograd_pass, run_pre_lowering_pass, run_pre_placer_pass,
-    run_balancer_and_placer, run_pre_netlist_pass, generate_netlist, run_backend_golden_verify,
-), strict=False))  # fmt: skip
+stage_to_func: dict[CompileDepth, Callable[[CompileContext], CompileDepth]] = dict(
+    zip(
+        CompileDepth,
+        (
+            init_compile,
+            generate_initial_graph,
+            run_post_initial_graph_pass,
+            run_consteval_pass,
+            run_post_pattern_matcher,
+            run_optimization_pass,
+            run_autograd_pass,
+            run_post_autograd_pass,
+            run_pre_lowering_pass,
+            run_pre_placer_pass,
+            run_balancer_and_placer,
+            run_pre_netlist_pass,
+            generate_netlist,
+            run_backend_golden_verify,
+        ),
+        strict=False,
+    )
+)
 
 
 def pybuda_compile_from_context(context: CompileContext) -> CompileResults:

@@ -54,8 +54,9 @@ def write_files(result: CompileResult, name: str, settings: CompilerConfig) -> l
     except OutputError as error:
         if settings.backend_output_dir or level is not PerfTraceLevel.NONE:
             raise
-        warnings.warn(f"the netlist is not written: {error}; backend_output_dir names another folder", UserWarning,
-                      stacklevel=3)
+        warnings.warn(
+            f"the netlist is not written: {error}; backend_output_dir names another folder", UserWarning, stacklevel=3
+        )
         return []
     if settings.backend_output_dir:
         write_cycles_csv(result, cycles_path(path))
@@ -83,8 +84,11 @@ def write_trace(result: CompileResult, folder: Path, name: str, level: PerfTrace
 
 def write_runtime_params(spec: DeviceSpec, path: Path) -> None:
     """Arch, grid and harvested rows of every chip, as `backend_runtime_params_path` reads them again."""
-    facts: dict[str, Any] = {"backend-arch_name": spec.arch, "backend-device_name": spec.name,
-                             "backend-grid_size": [spec.rows, spec.cols]}
+    facts: dict[str, Any] = {
+        "backend-arch_name": spec.arch,
+        "backend-device_name": spec.name,
+        "backend-grid_size": [spec.rows, spec.cols],
+    }
     for i, chip in enumerate(spec.chips):
         facts[f"system-device{chip}-harvesting_mask"] = spec.harvesting_mask(i)
     with atomic_text(path) as stream:

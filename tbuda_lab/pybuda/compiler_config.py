@@ -54,15 +54,25 @@ NO_EFFECT: dict[str, str] = {
     "enable_single_buffer_fallback": "an op that fits with single buffers only is placed with them without it",
     "backend_opt_level": "there is one executor",
     "backend_runtime_args": "there is one executor",
-}  # fmt: skip
+}
 """Options that are accepted and change nothing, and why."""
 
-READ_ELSEWHERE = frozenset((
-    "GOLDEN_WORMHOLE_B0", "PYBUDA_GOLDEN_BLACKHOLE", "PYBUDA_TTI_BACKEND_FORMAT", "PYBUDA_TTI_BACKEND_TILIZED_FORMAT",
-    "PYBUDA_OVERRIDES_VETO", "PYBUDA_VERIFY_GOLDEN", "PYBUDA_FORCE_VERIFY_ALL", "PYBUDA_VERIFY_POST_AUTOGRAD_PASSES",
-    "PYBUDA_VERIFY_POST_PLACER", "PYBUDA_VERIFY_RESULTS_OFF_BY_DEFAULT", "TT_BACKEND_GOLDEN_QUANTIZE",
-    "PYBUDA_CONTINUE_ON_MISMATCH",
-))  # fmt: skip
+READ_ELSEWHERE = frozenset(
+    (
+        "GOLDEN_WORMHOLE_B0",
+        "PYBUDA_GOLDEN_BLACKHOLE",
+        "PYBUDA_TTI_BACKEND_FORMAT",
+        "PYBUDA_TTI_BACKEND_TILIZED_FORMAT",
+        "PYBUDA_OVERRIDES_VETO",
+        "PYBUDA_VERIFY_GOLDEN",
+        "PYBUDA_FORCE_VERIFY_ALL",
+        "PYBUDA_VERIFY_POST_AUTOGRAD_PASSES",
+        "PYBUDA_VERIFY_POST_PLACER",
+        "PYBUDA_VERIFY_RESULTS_OFF_BY_DEFAULT",
+        "TT_BACKEND_GOLDEN_QUANTIZE",
+        "PYBUDA_CONTINUE_ON_MISMATCH",
+    )
+)
 """Switches that are read where they matter (architecture, images, verification)."""
 
 NATURAL = {
@@ -96,8 +106,10 @@ def warn_options(config: Any) -> None:
     if config.effective("rotate_past_cache_params") and not (
         config.enable_link_past_cache_ios and config.compile_subgraphs
     ):
-        warn_once("rotate_past_cache_params", "caches are linked where compile_subgraphs and "
-                  "enable_link_past_cache_ios are True")
+        warn_once(
+            "rotate_past_cache_params",
+            "caches are linked where compile_subgraphs and enable_link_past_cache_ios are True",
+        )
     for field in dataclasses.fields(config):
         if field.name in NO_EFFECT and getattr(config, field.name) != getattr(plain, field.name):
             warn_once(field.name, NO_EFFECT[field.name])
@@ -123,14 +135,26 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "str": (lambda v: isinstance(v, str | os.PathLike), "a text"),
     "list": (lambda v: isinstance(v, list | tuple), "a list"),
     "list[str]": (lambda v: isinstance(v, list | tuple) and all(isinstance(n, str) for n in v), "a list of names"),
-    "set[str]": (lambda v: isinstance(v, set | frozenset | list | tuple) and all(isinstance(n, str) for n in v),
-                 "a set of names"),
+    "set[str]": (
+        lambda v: isinstance(v, set | frozenset | list | tuple) and all(isinstance(n, str) for n in v),
+        "a set of names",
+    ),
     "dict": (lambda v: isinstance(v, dict), "a dict"),
     "tuple": (lambda v: isinstance(v, tuple | list), "a list"),
     "None": (lambda v: v is None, "None"),
-    **{kind.__name__: (functools.partial(_is_one, kind), f"a {kind.__name__}") for kind in (
-        DataFormat, MathFidelity, CompileDepth, DeviceMode, DRAMPlacementAlgorithm, PerfTraceLevel, TTIDumpFormat)},
-}  # fmt: skip
+    **{
+        kind.__name__: (functools.partial(_is_one, kind), f"a {kind.__name__}")
+        for kind in (
+            DataFormat,
+            MathFidelity,
+            CompileDepth,
+            DeviceMode,
+            DRAMPlacementAlgorithm,
+            PerfTraceLevel,
+            TTIDumpFormat,
+        )
+    },
+}
 """By the word of an annotation: whether a value is of that type, and what to say where it is none. Numbers of
 enumerations are looked up where they are read (`CompilerConfig.effective`)."""
 
@@ -333,8 +357,10 @@ class CompilerConfig:
         alone = {*self.op_names_dont_fuse, *self.op_intermediates_to_save}  # what is kept is the op's own output
         values["op_names_dont_fuse"] = tuple(sorted(alone))
         if not all(isinstance(name, str) and isinstance(pads, bool) for name, pads in self.paddings.items()):
-            raise PipelineError(f"paddings says of an op by name whether its rows are padded: {{name: True or False}}, "
-                                f"not {self.paddings!r}")
+            raise PipelineError(
+                f"paddings says of an op by name whether its rows are padded: {{name: True or False}}, "
+                f"not {self.paddings!r}"
+            )
         values["op_names_pad"] = tuple(sorted(name for name, pads in self.paddings.items() if pads))
         values["op_names_dont_pad"] = tuple(sorted(name for name, pads in self.paddings.items() if not pads))
         level, default_df = self.effective("amp_level"), self.effective("default_df_override")

@@ -52,8 +52,12 @@ def _clear_global_compiler_config() -> None:
 EPOCH_TYPES = ("forward", "backward", "optimizer")
 
 DEVICE_CONFIGS: dict[str, str] = {
-    "wh_n150": "n150", "wh_n300": "n300", "gs_e150": "e150", "gs_e300": "e300", "bh_test": "blackhole",
-}  # fmt: skip
+    "wh_n150": "n150",
+    "wh_n300": "n300",
+    "gs_e150": "e150",
+    "gs_e300": "e300",
+    "bh_test": "blackhole",
+}
 """device_config names of PyBuda -> device names here."""
 
 RENAMED = {"accumulate_df": "default_accumulate_df", "math_fidelity": "default_math_fidelity"}
@@ -104,8 +108,11 @@ def set_configuration_options(
     if "device_config" in values:
         name = values.pop("device_config")
         if name == "galaxy":
-            raise not_supported("device_config='galaxy'", "its links are not described here: name its cluster "
-                                "descriptor by backend_cluster_descriptor_path and the chips by TTDevice(chip_ids=)")
+            raise not_supported(
+                "device_config='galaxy'",
+                "its links are not described here: name its cluster "
+                "descriptor by backend_cluster_descriptor_path and the chips by TTDevice(chip_ids=)",
+            )
         if not isinstance(name, str) or name not in DEVICE_CONFIGS:
             raise PipelineError(
                 f"Unsupported backend device configuration: {name}. Valid options are: {list(DEVICE_CONFIGS)}"
@@ -145,8 +152,10 @@ def _masks(rows: Any) -> tuple[int, ...]:
         if isinstance(rows, str | bytes | dict) or not all(0 <= row < 64 for chip in result for row in chip):
             raise ValueError(rows)
     except (TypeError, ValueError):
-        raise PipelineError("harvested_rows is a list of physical rows, such as [1, 11], or a list of those, one for "
-                            f"each chip, not {rows!r}") from None
+        raise PipelineError(
+            "harvested_rows is a list of physical rows, such as [1, 11], or a list of those, one for "
+            f"each chip, not {rows!r}"
+        ) from None
     return tuple(sum(1 << row for row in chip) for chip in result) if any(result) else ()
 
 
@@ -310,8 +319,10 @@ def insert_fracture_group(nodes: Sequence[Any], chip_ids: Any = ()) -> None:
     name is of an op, or of a parameter and means the matmul that it is the weight of; a bare name belongs to the group
     and is left whole. Dims count from the end. Raises `PipelineError`, and `NotSupported` for `chip_ids`."""
     if chip_ids:
-        raise not_supported("insert_fracture_group(chip_ids=...)",
-                            "place the parts, fractured_<k>_<op>, by override_op_placement(chip_id=)")
+        raise not_supported(
+            "insert_fracture_group(chip_ids=...)",
+            "place the parts, fractured_<k>_<op>, by override_op_placement(chip_id=)",
+        )
     rules = []
     for node in nodes:
         if isinstance(node, str):
@@ -320,8 +331,10 @@ def insert_fracture_group(nodes: Sequence[Any], chip_ids: Any = ()) -> None:
             raise PipelineError(f"insert_fracture_group takes names and (name, dims, parts), not {node!r}")
         name, dims, parts = node[0], *(tuple([v] if isinstance(v, int) else v) for v in node[1:])
         if len(dims) != len(parts) or not all(isinstance(d, int) and d < 0 for d in dims) or min(parts) < 1:
-            raise PipelineError(f"insert_fracture_group of {name!r}: dims count from the end (-1, -2, ...) and each "
-                                f"has a number of parts, not {dims} and {parts}")
+            raise PipelineError(
+                f"insert_fracture_group of {name!r}: dims count from the end (-1, -2, ...) and each "
+                f"has a number of parts, not {dims} and {parts}"
+            )
         rules.append((name, dims, parts))
     _get_global_compiler_config().fracture_groups.extend(rules)
 
@@ -343,8 +356,12 @@ def _float(name: str, df: DataFormat | None) -> DataFormat | None:
     """The format, or None with a warning for one that holds no fractions: ops of floats keep their own then."""
     if df is None or df.is_float:
         return df
-    warnings.warn(f"{name}={df.name} of mixed precision: an op of floats cannot have it and keeps its format; "
-                  "pybuda.op.Quantize and Dequantize calculate with integers", UserWarning, stacklevel=4)
+    warnings.warn(
+        f"{name}={df.name} of mixed precision: an op of floats cannot have it and keeps its format; "
+        "pybuda.op.Quantize and Dequantize calculate with integers",
+        UserWarning,
+        stacklevel=4,
+    )
     return None
 
 
@@ -372,9 +389,18 @@ def configure_mixed_precision(
     Raises `PipelineError` without a selector, `NotSupported` for a part of it that there is not.
     """
     rule = _precision_rule(
-        "configure_mixed_precision", op_type, epoch_type, output_df, intermediate_df, accumulate_df, math_fidelity,
-        name_regex, input_df, is_gradient_op, input_parameter_indices_to_optimize,
-    )  # fmt: skip
+        "configure_mixed_precision",
+        op_type,
+        epoch_type,
+        output_df,
+        intermediate_df,
+        accumulate_df,
+        math_fidelity,
+        name_regex,
+        input_df,
+        is_gradient_op,
+        input_parameter_indices_to_optimize,
+    )
     config = _get_global_compiler_config()
     selects = rule.part is not None or rule.gradients is not None
     if selects or rule.inputs or rule.weight_bits or rule.intermediate_df is not None or rule.accumulate_df is not None:
@@ -404,17 +430,33 @@ def AMPNodeProperties(
     """An entry of `CompilerConfig.amp_properties`, of which later ones win. Arguments and errors are those of
     `configure_mixed_precision`, with `name_regex_match` for its `name_regex`."""
     return _precision_rule(
-        "AMPNodeProperties", op_type, epoch_type, output_df, intermediate_df, accumulate_df, math_fidelity,
-        name_regex_match, input_df, is_gradient_op, input_parameter_indices_to_optimize,
-    )  # fmt: skip
+        "AMPNodeProperties",
+        op_type,
+        epoch_type,
+        output_df,
+        intermediate_df,
+        accumulate_df,
+        math_fidelity,
+        name_regex_match,
+        input_df,
+        is_gradient_op,
+        input_parameter_indices_to_optimize,
+    )
 
 
 def _precision_rule(
-    call: str, op_type: str | None, epoch_type: Any, output_df: DataFormat | None, intermediate_df: DataFormat | None,
-    accumulate_df: DataFormat | None, math_fidelity: MathFidelity | None, name_regex: str | None,
-    input_df: dict[int, Any] | None, is_gradient_op: bool | None,
+    call: str,
+    op_type: str | None,
+    epoch_type: Any,
+    output_df: DataFormat | None,
+    intermediate_df: DataFormat | None,
+    accumulate_df: DataFormat | None,
+    math_fidelity: MathFidelity | None,
+    name_regex: str | None,
+    input_df: dict[int, Any] | None,
+    is_gradient_op: bool | None,
     input_parameter_indices_to_optimize: list[tuple[int, int]] | None,
-) -> PrecisionRule:  # fmt: skip
+) -> PrecisionRule:
     """The rule that the arguments of `call` state. Raises what `configure_mixed_precision` raises."""
     if math_fidelity is MathFidelity.Invalid:
         raise PipelineError("math_fidelity is LoFi, HiFi2, HiFi3 or HiFi4, not Invalid")
@@ -425,11 +467,14 @@ def _precision_rule(
         raise PipelineError(f"epoch_type is one of {', '.join(EPOCH_TYPES)}, not {epoch_type!r}")
     gradients = None if is_gradient_op is None else bool(is_gradient_op)
     inputs = tuple(_input_format(index, value) for index, value in (input_df or {}).items())
-    pairs = [tuple(pair) if isinstance(pair, Sequence) else (pair,)
-             for pair in input_parameter_indices_to_optimize or ()]  # fmt: skip
+    pairs = [
+        tuple(pair) if isinstance(pair, Sequence) else (pair,) for pair in input_parameter_indices_to_optimize or ()
+    ]
     if any(len(pair) != 2 for pair in pairs):
-        raise PipelineError("input_parameter_indices_to_optimize has pairs (operand, mantissa bits), such as [(1, 8)], "
-                            f"not {input_parameter_indices_to_optimize}")
+        raise PipelineError(
+            "input_parameter_indices_to_optimize has pairs (operand, mantissa bits), such as [(1, 8)], "
+            f"not {input_parameter_indices_to_optimize}"
+        )
     bits = tuple((int(index), int(count)) for index, count in pairs)
     if any(count not in (8, 4, 2) for _, count in bits):
         raise PipelineError(f"input_parameter_indices_to_optimize has mantissas of 8, 4 or 2 bits, not {bits}")
@@ -438,10 +483,18 @@ def _precision_rule(
     selectors = {"op_type": op_type, "name_regex": name_regex, "epoch_type": part, "is_gradient_op": gradients}
     text = ", ".join(f"{k}={v}" for k, v in selectors.items() if v is not None)
     return PrecisionRule(
-        f"{call}({text})", name_regex, op_type, _float("output_df", output_df),
-        _float("intermediate_df", intermediate_df), _float("accumulate_df", accumulate_df), math_fidelity,
-        tuple(entry for entry in inputs if _float("input_df", entry[1]) is not None), bits, part, gradients,
-    )  # fmt: skip
+        f"{call}({text})",
+        name_regex,
+        op_type,
+        _float("output_df", output_df),
+        _float("intermediate_df", intermediate_df),
+        _float("accumulate_df", accumulate_df),
+        math_fidelity,
+        tuple(entry for entry in inputs if _float("input_df", entry[1]) is not None),
+        bits,
+        part,
+        gradients,
+    )
 
 
 def set_num_repeated_patterns(module_name: str, num_patterns: int) -> None:

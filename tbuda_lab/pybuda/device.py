@@ -212,8 +212,9 @@ class Device(DeviceInternals):
             owner, parameter = named[name]
             tensor, shape = to_torch(value), parameter.shape
             if tuple(tensor.shape) != tuple(shape):
-                raise PipelineError(f"parameter {name!r} has shape {tuple(shape)}; got a value of "
-                                    f"{tuple(tensor.shape)}")
+                raise PipelineError(
+                    f"parameter {name!r} has shape {tuple(shape)}; got a value of {tuple(tensor.shape)}"
+                )
             if tensor.is_complex():
                 raise PipelineError(f"parameter {name!r} is real; got a value of {tensor.dtype}")
             updates.append((owner, parameter.get_name(), name, tensor))
@@ -252,9 +253,7 @@ def as_inputs(tensors: Sequence[Any]) -> Inputs:
 
 def blank_outputs(graph: Graph, microbatch: int) -> Outputs:
     """Zeros of the shapes and dtypes that a model's graph gives for that many elements."""
-    return tuple(
-        torch.zeros((microbatch, *n.shape[1:]) if n.shape else (), dtype=_dtype_of(n)) for n in graph.outputs
-    )
+    return tuple(torch.zeros((microbatch, *n.shape[1:]) if n.shape else (), dtype=_dtype_of(n)) for n in graph.outputs)
 
 
 def in_model_dtypes(graph: Graph, outputs: Sequence[torch.Tensor], names: Sequence[str] | None = None) -> Outputs:
@@ -266,8 +265,9 @@ def in_model_dtypes(graph: Graph, outputs: Sequence[torch.Tensor], names: Sequen
     given = [node for node in graph.outputs if WRITES not in node.attrs]  # what writes a cache stays on the device
     if names is not None:
         given = [graph[name] for name in names]
-    return tuple(v.to(_dtype_of(node)) if v.dtype == torch.float32 else v
-                 for v, node in zip(outputs, given, strict=True))  # fmt: skip
+    return tuple(
+        v.to(_dtype_of(node)) if v.dtype == torch.float32 else v for v, node in zip(outputs, given, strict=True)
+    )
 
 
 def _dtype_of(output: Node) -> torch.dtype:

@@ -19,14 +19,29 @@ Names = dict[str, tuple[str, ...]]
 
 _RUN: Names = {
     "tbuda_lab.pybuda.pipeline": (
-        "detect_available_devices", "error_raised", "get_intermediates_queue", "get_parameter_checkpoint",
-        "get_parameter_gradients", "initialize_pipeline", "run_forward", "run_generate", "run_generative_inference",
-        "run_inference", "shutdown", "sync", "update_device_parameters",
+        "detect_available_devices",
+        "error_raised",
+        "get_intermediates_queue",
+        "get_parameter_checkpoint",
+        "get_parameter_gradients",
+        "initialize_pipeline",
+        "run_forward",
+        "run_generate",
+        "run_generative_inference",
+        "run_inference",
+        "shutdown",
+        "sync",
+        "update_device_parameters",
     ),
     "tbuda_lab.pybuda.training_loop": (
-        "get_checkpoint_queue", "get_loss_queue", "run_backward", "run_optimizer", "run_schedulers", "run_training",
+        "get_checkpoint_queue",
+        "get_loss_queue",
+        "run_backward",
+        "run_optimizer",
+        "run_schedulers",
+        "run_training",
     ),
-}  # fmt: skip
+}
 _COMMANDS: Names = {"tbuda_lab.pybuda.internals": ("Command", "CommandType")}
 _FORMATS: Names = {"tbuda_lab.core.formats": ("DataFormat", "MathFidelity")}
 
@@ -50,7 +65,11 @@ MODULES: dict[str, Names] = {
     "pybudaglobal": {
         "tbuda_lab.core.graph": ("TILE as TILE_DIM",),
         "tbuda_lab.pybuda.pipeline": (
-            "get_devices", "get_tenstorrent_device", "is_silicon", "pybuda_reset", "set_device_pipeline",
+            "get_devices",
+            "get_tenstorrent_device",
+            "is_silicon",
+            "pybuda_reset",
+            "set_device_pipeline",
         ),
     },
     "run": _COMMANDS | _RUN,
@@ -68,7 +87,7 @@ MODULES: dict[str, Names] = {
         "tbuda_lab.pybuda.verify.backend": ("NebulaGalaxy", "VerifyConfig"),
     },
     "verify.utils": {"tbuda_lab.pybuda.verify.judging": ("calculate_pcc", "compare_tensor_to_golden")},
-}  # fmt: skip
+}
 """Module -> where its names live -> the names; `a as b` is `a` there and `b` here, "*" every name."""
 
 REFUSED = {
@@ -105,9 +124,7 @@ class NamesModule(ModuleType):
 def homes_of(names: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, str]]:
     """Name here -> (module or class that has it, its name there)."""
     return {
-        entry.split(" as ")[-1]: (home, entry.split(" as ")[0])
-        for home, entries in names.items()
-        for entry in entries
+        entry.split(" as ")[-1]: (home, entry.split(" as ")[0]) for home, entries in names.items() for entry in entries
     }
 
 

@@ -148,8 +148,10 @@ class DeviceInternals:
             seeds = None
             if not device.ends_in_loss:
                 if not own.gradients:
-                    raise PipelineError(f"no gradients have come to device {device.name!r}: dc_transfer('backward') of "
-                                        "the device behind it sends them")
+                    raise PipelineError(
+                        f"no gradients have come to device {device.name!r}: dc_transfer('backward') of "
+                        "the device behind it sends them"
+                    )
                 seeds = own.gradients.popleft()
             own.sent_back.append(device.in_training().backward(seeds, zero_grad and turn == 0))
 
@@ -182,9 +184,14 @@ class DeviceInternals:
             CONTEXT.devices[number - 1]._own.gradients.append(back)
 
     def compile_for(
-        self, inputs: Any, compiler_cfg: Any = None, targets: Sequence[Any] = (), microbatch_size: int = 0,
-        microbatch_count: int = 1, verify_cfg: Any = None,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+        self,
+        inputs: Any,
+        compiler_cfg: Any = None,
+        targets: Sequence[Any] = (),
+        microbatch_size: int = 0,
+        microbatch_count: int = 1,
+        verify_cfg: Any = None,
+    ) -> tuple[Tensor, ...]:
         """Compile for inputs like these (a host has nothing to compile); returns outputs of the right shapes. With
         targets for training. compiler_cfg: instead of the global one."""
         from tbuda_lab.pybuda import config
@@ -192,8 +199,10 @@ class DeviceInternals:
         from tbuda_lab.pybuda.trainers import ROOM
 
         if isinstance(inputs, bool):
-            raise not_supported("compile_for(training, microbatch_size, microbatch_count)",
-                                "compile_for(inputs, compiler_cfg, targets, ...), or initialize_pipeline")
+            raise not_supported(
+                "compile_for(training, microbatch_size, microbatch_count)",
+                "compile_for(inputs, compiler_cfg, targets, ...), or initialize_pipeline",
+            )
         device, before = self._device, config._get_global_compiler_config()
         sample = as_inputs((inputs,))
         if compiler_cfg is not None:
@@ -212,16 +221,21 @@ class DeviceInternals:
 
     # -- the host's evaluation -----------------------------------------------------------------------------------
     def cpueval_forward(
-        self, inputs: Sequence[Any], parameters: Mapping[str, Any] | None = None, save_for_backward: bool = False,
+        self,
+        inputs: Sequence[Any],
+        parameters: Mapping[str, Any] | None = None,
+        save_for_backward: bool = False,
         targets: Sequence[Any] = (),
-    ) -> list[torch.Tensor]:  # fmt: skip
+    ) -> list[torch.Tensor]:
         """The device's modules (and with targets its loss) in torch, with these values of parameters by name.
         save_for_backward: `cpueval_backward` may follow."""
         from tbuda_lab.pybuda.verify.training import evaluate_module
 
         device = self._device
-        leaves = {n: to_torch(v).detach().clone().requires_grad_(save_for_backward and to_torch(v).is_floating_point())
-                  for n, v in (parameters or {}).items()}  # fmt: skip
+        leaves = {
+            n: to_torch(v).detach().clone().requires_grad_(save_for_backward and to_torch(v).is_floating_point())
+            for n, v in (parameters or {}).items()
+        }
         plain = tuple(to_torch(v).detach().clone() for v in inputs)
         value: Any = tuple(v.requires_grad_(save_for_backward) if v.is_floating_point() else v for v in plain)
         sources = value
@@ -247,8 +261,10 @@ class DeviceInternals:
         pairs = [(o, g) for o, g in zip(outputs, seeds, strict=True) if o.requires_grad]
         torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
         selected = leaves if parameters is None else {n: v for n, v in leaves.items() if n in parameters}
-        return ([v.grad for v in pytree.tree_leaves(sources)],
-                {n: v.grad for n, v in selected.items() if v.grad is not None})  # fmt: skip
+        return (
+            [v.grad for v in pytree.tree_leaves(sources)],
+            {n: v.grad for n, v in selected.items() if v.grad is not None},
+        )
 
     def pop_parameter_checkpoint(self) -> dict[str, Tensor]:
         """Current weights by name."""

@@ -45,8 +45,9 @@ class LoadedModule(Module):
         for key in (name, f"{self.get_name()}.{name}", name.removeprefix(f"{self.get_name()}.")):
             if key in own:
                 return own[key]
-        raise PipelineError(f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has "
-                            f"{', '.join(own) or 'none'}")
+        raise PipelineError(
+            f"Module {self.get_name()!r} doesn't have parameter {name!r}; it has {', '.join(own) or 'none'}"
+        )
 
     def set_parameter(self, name: str, data: SomeTensor) -> None:
         """Give a weight another value; the device takes it up with the next input. Raises `InputError` for a wrong
@@ -97,8 +98,12 @@ class LoadedDevice(TTDevice):
         self._set: dict[str, np.ndarray] = {}
         CONTEXT.devices[:] = [d for d in CONTEXT.devices if not (isinstance(d, TTDevice) and d.imaged and not d.inputs)]
         super().__init__(
-            image.device_image_name, chip_ids=image.chip_ids, arch=image.arch, devtype=image.devtype,
-            device_mode=DeviceMode.RunOnly, fp32_fallback=image.fp32_fallback,
+            image.device_image_name,
+            chip_ids=image.chip_ids,
+            arch=image.arch,
+            devtype=image.devtype,
+            device_mode=DeviceMode.RunOnly,
+            fp32_fallback=image.fp32_fallback,
         )
         if self.devtype is BackendType.Golden:  # the image does not say whether the script named it
             self.numerics = "golden"
@@ -131,8 +136,10 @@ class LoadedDevice(TTDevice):
             self.trainer.set_parameters({node: value})
             return
         if self.loaded.sections:
-            raise not_supported(f"new weights of the image {self.name!r}, which is in sections",
-                                "compile the model with them, compile_to_image")
+            raise not_supported(
+                f"new weights of the image {self.name!r}, which is in sections",
+                "compile the model with them, compile_to_image",
+            )
         shape = tuple(self.loaded.graph[node].shape)
         if tuple(value.shape) != shape:
             raise InputError(f"parameter {node!r} has shape {shape}; got a value of {tuple(value.shape)}")
@@ -165,8 +172,10 @@ class LoadedDevice(TTDevice):
         return self.loaded.device
 
     def _accepts(self, module: Module) -> None:
-        raise not_supported(f"placing {module.get_name()!r} on a device that was loaded from an image",
-                            "place it on a TTDevice of its own")
+        raise not_supported(
+            f"placing {module.get_name()!r} on a device that was loaded from an image",
+            "place it on a TTDevice of its own",
+        )
 
     def remove_modules(self) -> None:
         raise not_supported("removing the modules of an image", "call shutdown() and make another device")
@@ -175,8 +184,10 @@ class LoadedDevice(TTDevice):
         return self.loaded.graph.clone()
 
     def compile_for_inputs(self, sample: Inputs, microbatch_size: int = 1) -> Any:
-        raise not_supported("compiling a device that was loaded from an image", "Session.open(path) does; compile() "
-                            "then gives graphs and placement")
+        raise not_supported(
+            "compiling a device that was loaded from an image",
+            "Session.open(path) does; compile() then gives graphs and placement",
+        )
 
     def fallback_report(self) -> str:
         return "\n".join(places_report([(s.place, s.graph) for s in self.loaded.sections]))
@@ -263,8 +274,10 @@ class LoadedTraining(TTTraining):
     def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:
         """Nothing is compiled. Raises `PipelineError` where the device before needs gradients that it lacks."""
         if sends_back and not self.options.input_gradients:
-            raise PipelineError(f"the image {self.device.name!r} was compiled as the first device of its pipeline: it "
-                                "sends no gradients back; compile_to_image in the pipeline that it belongs to")
+            raise PipelineError(
+                f"the image {self.device.name!r} was compiled as the first device of its pipeline: it "
+                "sends no gradients back; compile_to_image in the pipeline that it belongs to"
+            )
         self.device._microbatch = self.image.options.microbatch
         self.device._batch = batch_of(self.image.graph, self.device._microbatch)
         return blank_outputs(self.image.graph, self.image.options.microbatch)
@@ -308,4 +321,3 @@ class LoadedResults:
     @property
     def pass_specific_output_kwargs(self) -> dict[str, Any]:
         raise not_supported("the placement of a device that was loaded from an image", "Session.open(path).compile()")
-

@@ -35,14 +35,18 @@ class LoopbackCaches:
         missing or too many are given."""
         names = input_names(graph)
         own = [n for n in names if n not in loops]
-        by_name = inputs if isinstance(inputs, dict) else dict(
-            zip(names if len(inputs) == len(names) else own, inputs, strict=False)
-        )  # fmt: skip
+        by_name = (
+            inputs
+            if isinstance(inputs, dict)
+            else dict(zip(names if len(inputs) == len(names) else own, inputs, strict=False))
+        )
         values = {**self._values, **by_name}
         missing = [n for n in names if n not in values]
         if missing or len(by_name) != len(inputs):
-            raise PipelineError(f"device {self.device!r} takes {', '.join(own)} and keeps {', '.join(loops)}; "
-                                f"{missing[0] if missing else 'too much'} {'is missing' if missing else 'is given'}")
+            raise PipelineError(
+                f"device {self.device!r} takes {', '.join(own)} and keeps {', '.join(loops)}; "
+                f"{missing[0] if missing else 'too much'} {'is missing' if missing else 'is given'}"
+            )
         return tuple(values[n] for n in names)
 
     def write(
@@ -54,8 +58,10 @@ class LoopbackCaches:
         caches = dict(zip(names, inputs, strict=True))
         for name, index in loops.items():
             if name not in caches or not 0 <= index < len(outputs):
-                raise PipelineError(f"loopback_outputs: {name!r} is to be one of the inputs {', '.join(names)}, "
-                                    f"and its output a number below {len(outputs)}, not {index}")
+                raise PipelineError(
+                    f"loopback_outputs: {name!r} is to be one of the inputs {', '.join(names)}, "
+                    f"and its output a number below {len(outputs)}, not {index}"
+                )
             self._values[name] = _write_rows(name, caches[name], outputs[index], start)
         return tuple(o for k, o in enumerate(outputs) if k not in loops.values())
 
@@ -66,12 +72,16 @@ def _write_rows(name: str, cache: torch.Tensor, new: torch.Tensor, start: int) -
         return new.clone()
     dims = [d for d in range(cache.dim()) if new.dim() == cache.dim() and new.shape[d] != cache.shape[d]]
     if len(dims) != 1 or new.shape[dims[0]] > cache.shape[dims[0]]:
-        raise PipelineError(f"loop-back input {name!r} has shape {tuple(cache.shape)}; an output of "
-                            f"{tuple(new.shape)} has no place in it")
+        raise PipelineError(
+            f"loop-back input {name!r} has shape {tuple(cache.shape)}; an output of "
+            f"{tuple(new.shape)} has no place in it"
+        )
     count = int(new.shape[dims[0]])
     if not 0 <= start <= cache.shape[dims[0]] - count:
-        raise PipelineError(f"loop-back input {name!r} has {cache.shape[dims[0]]} places; {count} from {start} on are "
-                            "more than that: give a longer cache")
+        raise PipelineError(
+            f"loop-back input {name!r} has {cache.shape[dims[0]]} places; {count} from {start} on are "
+            "more than that: give a longer cache"
+        )
     written = cache.clone()
     written.narrow(dims[0], start, count).copy_(new)
     return written

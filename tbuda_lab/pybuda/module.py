@@ -82,16 +82,12 @@ class TFLiteModule(_Runs, pybuda.TFLiteModule):
         CONTEXT.modules.append(self)
 
 
-
-
 class OnnxModule(_Runs, pybuda.OnnxModule):
     """An ONNX model for a device: a ModelProto, or the path of a file."""
 
     def __init__(self, name: str, module: Any = None, onnx_path: str | None = None) -> None:
         super().__init__(name, module, onnx_path)
         CONTEXT.modules.append(self)
-
-
 
 
 class JaxModule(_Runs, pybuda.JaxModule):

@@ -107,8 +107,13 @@ class SGD(Optimizer):
         self.weight_decay = self._number("weight_decay", weight_decay)
 
     def get_pytorch_optimizer(self, parameters: Any, lr: float | None = None) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self._leaves(parameters), lr=self.learning_rate if lr is None else lr,
-                               momentum=self.momentum, nesterov=self.nesterov, weight_decay=self.weight_decay)
+        return torch.optim.SGD(
+            self._leaves(parameters),
+            lr=self.learning_rate if lr is None else lr,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+        )
 
 
 class Adam(Optimizer):
@@ -145,8 +150,13 @@ class Adam(Optimizer):
         if not self.bias_correction:
             return super().get_pytorch_optimizer(parameters, lr)
         kind = torch.optim.AdamW if self.enable_adam_w else torch.optim.Adam
-        return kind(self._leaves(parameters), lr=self.learning_rate if lr is None else lr,
-                    betas=(self.beta1, self.beta2), eps=self.epsilon, weight_decay=self.weight_decay)
+        return kind(
+            self._leaves(parameters),
+            lr=self.learning_rate if lr is None else lr,
+            betas=(self.beta1, self.beta2),
+            eps=self.epsilon,
+            weight_decay=self.weight_decay,
+        )
 
 
 class AdamW(Adam):
@@ -167,8 +177,18 @@ class AdamW(Adam):
         eps: float | None = None,
     ) -> None:
         """eps: another name of epsilon."""
-        super().__init__(learning_rate, beta1, beta2, epsilon, weight_decay, bias_correction, parameters,
-                         device_params, enable_adam_w=True, eps=eps)
+        super().__init__(
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            bias_correction,
+            parameters,
+            device_params,
+            enable_adam_w=True,
+            eps=eps,
+        )
 
 
 class LAMB(Optimizer):

@@ -118,9 +118,15 @@ def initialize_pipeline(
                 device.device_mode = _device_mode
     if training:
         return training_loop.initialize(
-            checkpoint_queue, output_queue, sample_inputs, sample_targets, microbatch_count, d2d_fwd_queues,
-            d2d_bwd_queues, _verify_cfg,
-        )  # fmt: skip
+            checkpoint_queue,
+            output_queue,
+            sample_inputs,
+            sample_targets,
+            microbatch_count,
+            d2d_fwd_queues,
+            d2d_bwd_queues,
+            _verify_cfg,
+        )
     if checkpoint_queue is not None or d2d_bwd_queues:
         raise PipelineError("checkpoint_queue and d2d_bwd_queues belong to training=True")
     _check_pipeline()

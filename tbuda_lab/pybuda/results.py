@@ -113,10 +113,11 @@ class CompileResults:
             "placer_solution": PlacerSolution(result),
             "consteval_trace": {
                 node.name: [n.op.type for n in node.recipe.ops if n.op is not None]
-                for node in result.lowered.of_kind(NodeKind.PARAMETER) if node.recipe is not None
+                for node in result.lowered.of_kind(NodeKind.PARAMETER)
+                if node.recipe is not None
             },
             "output_host_tms": {b.queue: [str(tm) for tm in b.tms] for b in result.outputs},
-        }  # fmt: skip
+        }
         self.evaluate_intermediates: Callable[[], dict[str, Any]] = dict
         self.perf_model_results: dict[str, Any] = {}
 
@@ -225,15 +226,16 @@ def get_device_config(
 ) -> DeviceConfig:
     """Facts of a device of this architecture, the configured one and its harvested rows considered."""
     spec = device_spec(
-        arch, chip_ids, cluster=backend_cluster_descriptor_path or "", runtime_params=backend_runtime_params_path or "",
+        arch,
+        chip_ids,
+        cluster=backend_cluster_descriptor_path or "",
+        runtime_params=backend_runtime_params_path or "",
         store=store_backend_db_to_yaml,
     )
     return DeviceConfig(spec, backend_type)
 
 
-def io_queues(
-    result: CompileResult, queue_type: str
-) -> tuple[list[Queue], list[list[int]], list[tuple[int, ...]]]:
+def io_queues(result: CompileResult, queue_type: str) -> tuple[list[Queue], list[list[int]], list[tuple[int, ...]]]:
     """The netlist's queues of one kind, in order: their descriptions, the dims in which a value fills its tile, and the
     shapes that the model has. queue_type: "input", "output", "target", "bw_input" (gradients by outputs, from the next
     device), "bw_output" (gradients by inputs) or "parameter"."""
@@ -283,8 +285,10 @@ class IntermediateOutputs:
             if name not in ops and name not in self.taps:
                 known = [*ops, *(node.name for node in result.graph.ops)]
                 near = difflib.get_close_matches(name, known, 3)
-                raise PipelineError(f"op_intermediates_to_save: there is no op {name!r} in the model"
-                                    + (f"; did you mean {', '.join(dict.fromkeys(near))}?" if near else ""))
+                raise PipelineError(
+                    f"op_intermediates_to_save: there is no op {name!r} in the model"
+                    + (f"; did you mean {', '.join(dict.fromkeys(near))}?" if near else "")
+                )
         self.result, self.names = result, tuple(dict.fromkeys(names))
         self.parts: dict[str, list[torch.Tensor]] = {name: [] for name in self.names if name not in self.taps}
 

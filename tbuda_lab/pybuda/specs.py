@@ -39,7 +39,11 @@ def check_chips(name: str, num_chips: Any, chip_ids: Any) -> None:
 
 
 def device_spec(
-    arch: BackendDevice, chip_ids: Sequence[int] | None, *, cluster: str = "", runtime_params: str = "",
+    arch: BackendDevice,
+    chip_ids: Sequence[int] | None,
+    *,
+    cluster: str = "",
+    runtime_params: str = "",
     store: bool = False,
 ) -> DeviceSpec:
     """The device of an arch (or of the device that the configuration names) with these chips.
@@ -74,8 +78,10 @@ def _with_rows_off(
     if len(masks) == 1:
         return load_device(name, harvested_rows=masks[0], chips=chips, cluster=path)
     if len(masks) != len(spec.chips):
-        raise InputError(f"rows are given for {len(masks)} chips, the device has {len(spec.chips)}: give one list for "
-                         "all, or one for each")
+        raise InputError(
+            f"rows are given for {len(masks)} chips, the device has {len(spec.chips)}: give one list for "
+            "all, or one for each"
+        )
     return load_device(name, harvested_by_chip=tuple(masks), chips=chips, cluster=path)
 
 

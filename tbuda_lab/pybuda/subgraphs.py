@@ -38,8 +38,10 @@ def wants_subgraphs(settings: CompilerConfig, modules: Sequence[Module]) -> bool
 
 def refuse_training() -> None:
     """Raises `NotSupported`."""
-    raise not_supported("training of subgraphs", "inference of subgraphs works; train with compile_subgraphs=False, "
-                        "each module on a TTDevice of its own")
+    raise not_supported(
+        "training of subgraphs",
+        "inference of subgraphs works; train with compile_subgraphs=False, each module on a TTDevice of its own",
+    )
 
 
 def trace_subgraphs(modules: Sequence[Module], sample: Inputs, settings: CompilerConfig) -> Graph:
@@ -48,11 +50,21 @@ def trace_subgraphs(modules: Sequence[Module], sample: Inputs, settings: Compile
         if isinstance(module, PyTorchModule):
             set_evaluation(module.module)  # as the device runs it
     samples = [sample] if len(modules) == 1 else list(sample.values() if isinstance(sample, dict) else sample)
-    graph = from_subgraphs(modules, samples, settings.loopback_outputs, settings.enable_link_past_cache_ios,
-                           settings.effective("enable_consteval"), _rotates(settings))  # fmt: skip
+    graph = from_subgraphs(
+        modules,
+        samples,
+        settings.loopback_outputs,
+        settings.enable_link_past_cache_ios,
+        settings.effective("enable_consteval"),
+        _rotates(settings),
+    )
     if settings.enable_link_past_cache_ios and not any(map(is_cache, graph.of_kind(NodeKind.PARAMETER))):
-        warnings.warn("enable_link_past_cache_ios finds no cache: no output of heads is made by a weight and joined "
-                      "behind an input; loopback_outputs names caches", UserWarning, stacklevel=4)
+        warnings.warn(
+            "enable_link_past_cache_ios finds no cache: no output of heads is made by a weight and joined "
+            "behind an input; loopback_outputs names caches",
+            UserWarning,
+            stacklevel=4,
+        )
     return graph
 
 
@@ -84,8 +96,7 @@ class Subgraphs:
 
     def outputs(self, number: int) -> list[Node]:
         """What a module gives, without what goes into caches."""
-        return [n for n in self.graph.outputs
-                if WRITES not in n.attrs and subgraph_of(str(n.attrs[PHASE])) == number]  # fmt: skip
+        return [n for n in self.graph.outputs if WRITES not in n.attrs and subgraph_of(str(n.attrs[PHASE])) == number]
 
     def sample(self, values: Inputs) -> tuple[torch.Tensor, ...]:
         """One input for the whole graph, subgraph after subgraph, of the sample inputs of each."""
@@ -102,8 +113,10 @@ class Subgraphs:
             by_argument = {str(n.attrs.get(OWN_ARGUMENT, n.attrs.get("argument", n.name))): n for n in nodes}
             unknown = [name for name in inputs if name not in by_argument]
             if unknown:
-                raise InputError(f"subgraph {number} of device {self.device!r} has no input {unknown[0]!r}; it takes "
-                                 f"{', '.join(by_argument)}")
+                raise InputError(
+                    f"subgraph {number} of device {self.device!r} has no input {unknown[0]!r}; it takes "
+                    f"{', '.join(by_argument)}"
+                )
             pairs = [(by_argument[name], as_tensor(value)) for name, value in inputs.items()]
         else:
             flat = [as_tensor(v) for v in pytree.tree_leaves(inputs)]
@@ -113,8 +126,10 @@ class Subgraphs:
             taken = next((ns for ns in (nodes, own, used) if len(tensors) == len(ns)), None)
             if taken is None:
                 names = ", ".join(f"{n.name} {n.shape}" for n in used)
-                raise InputError(f"subgraph {number} of device {self.device!r} takes {len(used)} inputs ({names}), not "
-                                 f"{len(tensors)}; set_active_subgraph chooses the subgraph before inputs are pushed")
+                raise InputError(
+                    f"subgraph {number} of device {self.device!r} takes {len(used)} inputs ({names}), not "
+                    f"{len(tensors)}; set_active_subgraph chooses the subgraph before inputs are pushed"
+                )
             pairs = list(zip(taken, tensors, strict=True))
         for node, tensor in pairs:
             check_input(node, tensor)
@@ -126,8 +141,10 @@ class Subgraphs:
             if node.attrs.get(SUBGRAPH) == number and ROWS in node.attrs:
                 _, _, places, rows = node.attrs[ROWS]
                 if not 0 <= start <= places - rows:
-                    raise PipelineError(f"a cache of subgraph {number} has {places} places; {rows} from {start} on are "
-                                        "more than that: give a longer cache")
+                    raise PipelineError(
+                        f"a cache of subgraph {number} has {places} places; {rows} from {start} on are "
+                        "more than that: give a longer cache"
+                    )
                 feed[node.name] = torch.from_numpy(rows_value(node, start))
         return feed, {node.name: tensor for node, tensor in pairs if node.kind is not NodeKind.INPUT}
 
@@ -141,8 +158,9 @@ class Subgraphs:
         cut = cut_inputs(self.graph, feed)
         size, microbatch = int(feed[cut[0]].shape[0]) if cut else 1, runner.result.options.microbatch
         if size != microbatch:
-            raise BatchError(f"subgraph {number} of device {self.device!r} was compiled for a microbatch of "
-                             f"{microbatch}, not {size}")
+            raise BatchError(
+                f"subgraph {number} of device {self.device!r} was compiled for a microbatch of {microbatch}, not {size}"
+            )
         batch = [{n: t[i : i + 1] if n in cut else t for n, t in feed.items()} for i in range(size)]
         rows = runner.run_batch(f"run_{netlist_part(direction_of(forward_part(number)))}", batch)
         names = [node.name for node in self.outputs(number)]

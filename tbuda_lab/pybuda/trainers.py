@@ -162,8 +162,9 @@ class CPUTraining(DeviceTraining):
         seeds = [torch.ones_like(o) for o in outputs] if gradients is None else list(gradients)
         pairs = [
             (o, g.reshape(o.shape).to(o.dtype))
-            for o, g in zip(outputs, seeds, strict=True) if o.requires_grad and g is not None
-        ]  # fmt: skip
+            for o, g in zip(outputs, seeds, strict=True)
+            if o.requires_grad and g is not None
+        ]
         if pairs:
             torch.autograd.backward(
                 [o for o, _ in pairs], [g for _, g in pairs], retain_graph=self.device.retain_backward_graph
@@ -241,8 +242,11 @@ class TTTraining(DeviceTraining):
         self._sample = sample, targets, sends_back
         settings = config._get_global_compiler_config()
         if settings.op_intermediates_to_save:
-            warn_once("op_intermediates_to_save", "a device that trains keeps no intermediates: run_inference of the "
-                      "placed module gives them, and VerifyConfig(intermediates=True) judges those of a training")
+            warn_once(
+                "op_intermediates_to_save",
+                "a device that trains keeps no intermediates: run_inference of the "
+                "placed module gives them, and VerifyConfig(intermediates=True) judges those of a training",
+            )
         drops = bool(settings.enable_tvm_dropout)
         self.model = frontend.from_pybuda(device.modules, sample, training=True, drops=drops)
         warn_modes(device, self.model)
@@ -295,8 +299,9 @@ class TTTraining(DeviceTraining):
         chain = torch_modules[0] if len(modules) == 1 else InARow(torch_modules)
         renamed = {
             f"parts.{k}.{own}" if len(modules) > 1 else own: name
-            for k, by_own in enumerate(device_names(modules)) for own, name in by_own.items()
-        }  # fmt: skip
+            for k, by_own in enumerate(device_names(modules))
+            for own, name in by_own.items()
+        }
         feed |= dict(zip(names, targets, strict=True))
         audit(chain, loss.module, graph, feed, sample, targets, drops=False, names=renamed)
         self.audited = True
@@ -388,9 +393,10 @@ class TTTraining(DeviceTraining):
         modules = zip(self.device.modules, device_names(self.device.modules), strict=True)
         buffers = {
             names[name]: buffer
-            for module, names in modules if isinstance(module, PyTorchModule)
+            for module, names in modules
+            if isinstance(module, PyTorchModule)
             for name, buffer in module.module.named_buffers()
-        }  # fmt: skip
+        }
         return {name: buffers[name].clone() for name in self._norms() if name in buffers} | self._tracked
 
     def evaluate(self, inputs: Inputs) -> Outputs:
@@ -413,9 +419,13 @@ class TTTraining(DeviceTraining):
         assert self.model is not None
         if not trainer.keeps:  # nothing is trained here and nobody asked for gradients
             return tuple(None for _ in self.own_inputs)
-        seeds = {} if gradients is None else {
-            node.name: g.float() for node, g in zip(result.graph.outputs, gradients, strict=True) if g is not None
-        }  # fmt: skip
+        seeds = (
+            {}
+            if gradients is None
+            else {
+                node.name: g.float() for node, g in zip(result.graph.outputs, gradients, strict=True) if g is not None
+            }
+        )
         for name in trainer.gradient_outputs:
             if name not in seeds and gradients is not None:
                 seeds[name] = torch.zeros(next(n.shape for n in result.graph.outputs if n.name == name))
@@ -459,8 +469,9 @@ class TTTraining(DeviceTraining):
         CPU fallback splits."""
         trainer = self._ready()
         if isinstance(trainer, SplitTrainer):
-            raise not_supported("an image of a model that is split by CPU fallback",
-                                "place the host's part on a CPUDevice")
+            raise not_supported(
+                "an image of a model that is split by CPU fallback", "place the host's part on a CPUDevice"
+            )
         return trainer.contents()
 
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
@@ -474,15 +485,18 @@ def warn_modes(device: TTDevice, model: Graph) -> None:
     active = {node.origin.module for node in model.inputs if DROPOUT in node.attrs}
     names = [
         name or module.get_name()
-        for module in device.modules if isinstance(module, PyTorchModule)
+        for module in device.modules
+        if isinstance(module, PyTorchModule)
         for name, layer in module.module.named_modules()
         if layer.training and name not in active and _dropout_of(layer) > 0
-    ]  # fmt: skip
+    ]
     if names:
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        message = (f"device {device.name!r} trains {shown} as in eval(): they drop nothing; set enable_tvm_dropout "
-                   "for nn.Dropout and F.dropout, place that part on a CPUDevice, where torch drops values, or call "
-                   ".eval() on them to say so")  # fmt: skip
+        message = (
+            f"device {device.name!r} trains {shown} as in eval(): they drop nothing; set enable_tvm_dropout "
+            "for nn.Dropout and F.dropout, place that part on a CPUDevice, where torch drops values, or call "
+            ".eval() on them to say so"
+        )
         warnings.warn(message, UserWarning, stacklevel=4)
 
 

@@ -123,8 +123,9 @@ def _loss(value: torch.Tensor, of_host: bool) -> Any:
     if of_host and value.dim() == 0:
         return value
     value = value.reshape(value.shape or (1,))
-    return Tensor.create_from_torch(value.reshape(value.shape[0], -1)[:, 0] if value.numel() == value.shape[0]
-                                    else value)  # fmt: skip
+    return Tensor.create_from_torch(
+        value.reshape(value.shape[0], -1)[:, 0] if value.numel() == value.shape[0] else value
+    )
 
 
 def check_count(call: str, name: str, value: Any, least: int = 0) -> None:
@@ -193,8 +194,12 @@ def run_training(
     epoch the schedulers do. Weights go to the checkpoint queue, which is returned, every `checkpoint_interval` steps
     (0: never) and at the end. _verify_cfg: see `initialize`. Raises `PipelineError` where fewer inputs or targets wait.
     """
-    counts = {"epochs": epochs, "steps": steps, "accumulation_steps": accumulation_steps,
-              "microbatch_count": microbatch_count}  # fmt: skip
+    counts = {
+        "epochs": epochs,
+        "steps": steps,
+        "accumulation_steps": accumulation_steps,
+        "microbatch_count": microbatch_count,
+    }
     for name, value in counts.items():
         check_count("run_training", name, value, 1)
     if _perf_trace:
@@ -210,8 +215,10 @@ def run_training(
         initialize(checkpoint_queue, loss_queue, (), (), microbatch_count, CONTEXT.between, CONTEXT.back, _verify_cfg)
     elif _is_enabled(_verify_cfg):
         if CONTEXT.forwarded:
-            raise PipelineError(f"run_training(_verify_cfg): {CONTEXT.forwarded} inputs ran forward and not yet "
-                                "backward; call run_backward first")
+            raise PipelineError(
+                f"run_training(_verify_cfg): {CONTEXT.forwarded} inputs ran forward and not yet "
+                "backward; call run_backward first"
+            )
         if CONTEXT.judge is None:
             CONTEXT.judge = judge_of(devices, _verify_cfg, CONTEXT.stepped)
     if checkpoint_queue is not None:

@@ -64,8 +64,9 @@ def with_fractures(graph: Graph, options: CompileOptions) -> CompileOptions:
     whole = [name for name, _, _ in groups if name in graph and graph[name].kind is NodeKind.INPUT]
     if whole:
         shown = ", ".join(whole)
-        warnings.warn(f"insert_fracture_group: {shown} stays one queue; cut the ops that read an input", UserWarning,
-                      stacklevel=4)  # fmt: skip
+        warnings.warn(
+            f"insert_fracture_group: {shown} stays one queue; cut the ops that read an input", UserWarning, stacklevel=4
+        )
     if chosen:
         pairs = ", ".join(f"{theirs} is taken for {ours}" for theirs, ours in chosen.items())
         warnings.warn(f"insert_fracture_group: names of TVM's graph: {pairs}", UserWarning, stacklevel=4)
@@ -207,15 +208,20 @@ class TTDevice(SubgraphDevice):
         compiled = compile_with_fallback(graph, self.spec, options, settings.resolve_overrides, automatic)
         if self.has_subgraphs and isinstance(compiled, SplitResult):
             reasons = "; ".join(d.message for d in compiled.reasons[:4])
-            raise not_supported(f"subgraphs of which the host runs a part ({reasons})",
-                                "calculate that part before, and give its result to the module")
+            raise not_supported(
+                f"subgraphs of which the host runs a part ({reasons})",
+                "calculate that part before, and give its result to the module",
+            )
         self._split = compiled if isinstance(compiled, SplitResult) else None
         if isinstance(compiled, CompileResult):
             return compiled
         names = [d.message for d in compiled.reasons]
         shown = "; ".join(names[:4]) + (f"; and {len(names) - 4} more" if len(names) > 4 else "")
-        warnings.warn(f"device {self.name!r} runs the model in {len(compiled.sections)} sections: {shown}", UserWarning,
-                      stacklevel=4)  # fmt: skip
+        warnings.warn(
+            f"device {self.name!r} runs the model in {len(compiled.sections)} sections: {shown}",
+            UserWarning,
+            stacklevel=4,
+        )
         largest = max(compiled.results, key=lambda result: len(result.graph.ops))
         return dataclasses.replace(largest, graph=graph, diagnostics=(*compiled.reasons, *largest.diagnostics))
 
@@ -276,8 +282,10 @@ class TTDevice(SubgraphDevice):
     def prepare(self, sample: Inputs) -> Outputs:
         settings = config._get_global_compiler_config()
         if self.has_subgraphs and CONTEXT.devices[:1] != [self]:
-            raise not_supported(f"subgraphs on device {self.name!r} behind another device",
-                                "make it the first device, and push to it what the other one gives")
+            raise not_supported(
+                f"subgraphs on device {self.name!r} behind another device",
+                "make it the first device, and push to it what the other one gives",
+            )
         if stops_early(settings):
             staged = self.compile_to_depth(sample, settings.effective("compile_depth"))
             graph = staged.graph("generate_initial_graph") or self.trace(sample)
@@ -312,8 +320,11 @@ class TTDevice(SubgraphDevice):
             allowed = settings.enable_tvm_cpu_fallback and not settings.enable_training and not self.has_subgraphs
             if allowed and isinstance(error, UnsupportedOp) and nothing_for_device(error):
                 names = "; ".join(d.message for d in error.diagnostics[:4])
-                warnings.warn(f"device {self.name!r} has no op of the model, and the host runs all of it: {names}",
-                              UserWarning, stacklevel=3)  # fmt: skip
+                warnings.warn(
+                    f"device {self.name!r} has no op of the model, and the host runs all of it: {names}",
+                    UserWarning,
+                    stacklevel=3,
+                )
                 self._hosted = HostRunner(self.trace(sample))
                 self._result = self._runner = self._split = None
                 self._compiled_state, self._batch = self._state(), microbatch_of(sample)
@@ -336,8 +347,10 @@ class TTDevice(SubgraphDevice):
     def run_forward(self, inputs: Inputs) -> Outputs:
         depth = config._get_global_compiler_config().effective("compile_depth")
         if depth < CompileDepth.BACKEND_GOLDEN_VERIFY:
-            raise PipelineError(f"compile_depth is {depth.name}: the compile ends there and nothing runs; "
-                                "pybuda_compile gives its stages")
+            raise PipelineError(
+                f"compile_depth is {depth.name}: the compile ends there and nothing runs; "
+                "pybuda_compile gives its stages"
+            )
         if self.has_subgraphs:
             return self.run_subgraph(inputs, 0)
         if (self._result is None and self._hosted is None) or self._state() != self._compiled_state:
@@ -352,14 +365,17 @@ class TTDevice(SubgraphDevice):
         if self.trainer is not None and result.options.training is not None:
             return self.trainer.evaluate(inputs)
         if self._runner is None:
-            self._runner = Runner(result, self.numerics) if self._split is None else SplitRunner(self._split,
-                                                                                                 self.numerics)
+            self._runner = (
+                Runner(result, self.numerics) if self._split is None else SplitRunner(self._split, self.numerics)
+            )
         op_names = config._get_global_compiler_config().op_intermediates_to_save
         if not op_names:
             return in_model_dtypes(result.graph, self._runner.run([inputs])[0])
         if isinstance(self._runner, SplitRunner):
-            raise not_supported("op_intermediates_to_save of a model that is split by CPU fallback",
-                                "keep its ops on one device, or place its parts on devices of their own")
+            raise not_supported(
+                "op_intermediates_to_save of a model that is split by CPU fallback",
+                "keep its ops on one device, or place its parts on devices of their own",
+            )
         intermediates = IntermediateOutputs(result, op_names)
         self._runner.executor.on_op = intermediates.take
         try:
@@ -392,8 +408,10 @@ class TTDevice(SubgraphDevice):
             raise PipelineError("the first input of a generation is a tuple of all inputs, in the model's order")
         outputs = self.run_forward(inputs)
         if self._result is None:
-            raise not_supported(f"loopback_outputs on device {self.name!r}, whose model the host runs",
-                                "write the model without the ops that the host takes, or hand outputs back yourself")
+            raise not_supported(
+                f"loopback_outputs on device {self.name!r}, whose model the host runs",
+                "write the model without the ops that the host takes, or hand outputs back yourself",
+            )
         return self._caches.write(self._result.graph, tuple(inputs), outputs, loops, start)
 
     def subgraph_runner(self, inputs: Inputs) -> Runner:
@@ -425,8 +443,9 @@ class TTDevice(SubgraphDevice):
             nodes = [node for node in result.graph.inputs if node.name in read]
             names = [str(node.attrs.get("argument", node.name)) for node in nodes]
             tensors = inputs if isinstance(inputs, dict) else dict(zip(names, inputs, strict=False))
-            feeds = {node.name: as_tensor(tensors[name]) for node, name in zip(nodes, names, strict=True)
-                     if name in tensors}  # fmt: skip
+            feeds = {
+                node.name: as_tensor(tensors[name]) for node, name in zip(nodes, names, strict=True) if name in tensors
+            }
             if len(inputs) == len(nodes) and all(
                 node.name in feeds and tuple(feeds[node.name].shape) == node.shape for node in nodes
             ):
@@ -527,8 +546,10 @@ class TTDevice(SubgraphDevice):
         if training:
             self._prepare_training_image(sample_inputs, sample_targets, microbatch_count)
         elif config._get_global_compiler_config().op_intermediates_to_save:
-            raise not_supported("op_intermediates_to_save in an image",
-                                "write the image without, and read intermediates by run_inference of the placed model")
+            raise not_supported(
+                "op_intermediates_to_save in an image",
+                "write the image without, and read intermediates by run_inference of the placed model",
+            )
         else:
             self.compile_for_inputs(self.sample(sample_inputs))
         image = TTDeviceImage.create_image_from_device(

@@ -99,8 +99,12 @@ class TTDeviceImage:
     # -- making ------------------------------------------------------------------------------------------------
     @staticmethod
     def create_image_from_device(
-        device: TTDevice, training: bool = False, microbatch_count: int = 1, verify_cfg: Any = None,
-        sample_targets: Any = (), **_: Any,
+        device: TTDevice,
+        training: bool = False,
+        microbatch_count: int = 1,
+        verify_cfg: Any = None,
+        sample_targets: Any = (),
+        **_: Any,
     ) -> TTDeviceImage:
         """The image of a device that has been compiled; training: of one that is set up for training, with weights and
         the optimizer's state as they are now. Of a model of which the host runs a part it holds those sections as
@@ -111,15 +115,22 @@ class TTDeviceImage:
             raise PipelineError(f"device {device.name!r} has not been compiled yet; compile_to_image does it")
         split = device.split
         if device.fallback_report() and split is None:
-            raise not_supported(f"an image of {device.name!r}, whose model torch itself leads or runs",
-                                "write the model without paths that depend on data, or give the device a part of it "
-                                "with ops of its own")
+            raise not_supported(
+                f"an image of {device.name!r}, whose model torch itself leads or runs",
+                "write the model without paths that depend on data, or give the device a part of it "
+                "with ops of its own",
+            )
         if split is not None and training:
-            raise not_supported(f"a training image of {device.name!r}, part of whose model runs on the host",
-                                "compile_to_image(training=False) of the trained weights, or a CPUDevice for that part")
+            raise not_supported(
+                f"a training image of {device.name!r}, part of whose model runs on the host",
+                "compile_to_image(training=False) of the trained weights, or a CPUDevice for that part",
+            )
         facts = ImageFacts(
-            devtype=device.devtype.name, fp32_fallback=device.fp32_fallback.name, microbatch_count=microbatch_count,
-            compiler_cfg=_plain_config(config._get_global_compiler_config()), environment=_environment(),
+            devtype=device.devtype.name,
+            fp32_fallback=device.fp32_fallback.name,
+            microbatch_count=microbatch_count,
+            compiler_cfg=_plain_config(config._get_global_compiler_config()),
+            environment=_environment(),
             verify_cfg=None if verify_cfg is None else _plain_config(verify_cfg),
             target_shapes=[list(t.shape) for t in _tensors(sample_targets)],
         )
@@ -190,33 +201,40 @@ class TTDeviceImage:
     def validate_image_version_compatibility(self) -> None:
         """Warns when another release wrote the image; another version of the format is refused while reading."""
         if self.pybuda_pip_version_id != RELEASE:
-            warnings.warn(f"{self.device_image_name} was written by {self.pybuda_pip_version_id}, this is {RELEASE}",
-                          UserWarning, stacklevel=3)
+            warnings.warn(
+                f"{self.device_image_name} was written by {self.pybuda_pip_version_id}, this is {RELEASE}",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def info(self) -> None:
         """Print what the image was made by, for which device, and what it takes."""
         rows = self.harvested_rows
-        print("\n".join([
-            "Image Info...",
-            "- Version Info:",
-            f"    - pybuda_version: {self.pybuda_pip_version_id}",
-            f"    - pybuda_commit: {self.pybuda_commit_hash}",
-            f"    - buda_backend_commit: {self.budabackend_commit_hash}",
-            f"- Device Name: {self.device_image_name}",
-            "",
-            "Device Info...",
-            f"- arch: {self.arch}",
-            f"- chip_ids: {self.chip_ids}",
-            f"- backend device type: {self.devtype}",
-            f"- grid size: {self.grid_size}",
-            f"- harvested rows: {rows[0] if len(rows) == 1 else rows}",
-            "",
-            "Compilation Graph State...",
-            f"- training: {self.training}",
-            f"- modules: {list(self.module_name_to_metadata)}",
-            f"- ordered input shapes: {self.get_input_shapes()}",
-            f"- ordered targets shapes: {self.get_target_shapes()}",
-        ]))  # fmt: skip
+        print(
+            "\n".join(
+                [
+                    "Image Info...",
+                    "- Version Info:",
+                    f"    - pybuda_version: {self.pybuda_pip_version_id}",
+                    f"    - pybuda_commit: {self.pybuda_commit_hash}",
+                    f"    - buda_backend_commit: {self.budabackend_commit_hash}",
+                    f"- Device Name: {self.device_image_name}",
+                    "",
+                    "Device Info...",
+                    f"- arch: {self.arch}",
+                    f"- chip_ids: {self.chip_ids}",
+                    f"- backend device type: {self.devtype}",
+                    f"- grid size: {self.grid_size}",
+                    f"- harvested rows: {rows[0] if len(rows) == 1 else rows}",
+                    "",
+                    "Compilation Graph State...",
+                    f"- training: {self.training}",
+                    f"- modules: {list(self.module_name_to_metadata)}",
+                    f"- ordered input shapes: {self.get_input_shapes()}",
+                    f"- ordered targets shapes: {self.get_target_shapes()}",
+                ]
+            )
+        )
 
 
 def trained_image(loaded: LoadedImage, device: TTDevice) -> LoadedImage:
@@ -248,9 +266,11 @@ def _facts_of(manifest: dict[str, Any]) -> ImageFacts:
     count, verify, cfg = manifest.get("microbatch_count"), manifest.get("verify_cfg"), manifest.get("compiler_cfg")
     shapes = manifest["compiled_graph_state"].get("ordered_target_shapes")
     return ImageFacts(
-        devtype=member("devtype"), fp32_fallback=member("fp32_fallback"),
+        devtype=member("devtype"),
+        fp32_fallback=member("fp32_fallback"),
         microbatch_count=count if type(count) is int and count > 0 else 1,
-        compiler_cfg=cfg if isinstance(cfg, dict) else {}, verify_cfg=verify if isinstance(verify, dict) else None,
+        compiler_cfg=cfg if isinstance(cfg, dict) else {},
+        verify_cfg=verify if isinstance(verify, dict) else None,
         target_shapes=shapes if isinstance(shapes, list) else (),
     )
 
@@ -262,8 +282,10 @@ def _dump_format() -> str:
     elif "PYBUDA_TTI_BACKEND_FORMAT" in os.environ:
         chosen = TTIDumpFormat.BACKEND
     if chosen not in _DUMPS:
-        raise not_supported("an image of tilized tensors", "TTIDumpFormat.BACKEND writes raw row-major numbers, which "
-                            "the machine's tools tilize when they load them")
+        raise not_supported(
+            "an image of tilized tensors",
+            "TTIDumpFormat.BACKEND writes raw row-major numbers, which the machine's tools tilize when they load them",
+        )
     return _DUMPS[chosen]
 
 

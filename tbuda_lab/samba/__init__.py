@@ -45,8 +45,10 @@ def to_torch(value: Any) -> Any:
 def from_torch_model_(model: torch.nn.Module, parent_module_prefix: str | None = None) -> torch.nn.Module:
     """Give the model's parameters and submodules their SambaFlow names, in place. Raises `TypeError` for no module."""
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"from_torch_model_ takes a torch.nn.Module, not {type(model).__name__}; "
-                        "trace_graph takes an ONNX ModelProto as it is")
+        raise TypeError(
+            f"from_torch_model_ takes a torch.nn.Module, not {type(model).__name__}; "
+            "trace_graph takes an ONNX ModelProto as it is"
+        )
     name_parameters(model, parent_module_prefix)
     session.buffer_dict |= dict(model.named_buffers())
     return model
@@ -101,8 +103,29 @@ def patched_torch() -> Iterator[None]:
 
 
 __all__ = [
-    "SambaParameter", "SambaSession", "SambaTensor", "__version__", "addmm", "directives", "from_named_dict",
-    "from_torch", "from_torch_", "from_torch_model", "from_torch_model_", "from_torch_tensor", "functional", "graph",
-    "nn", "optim", "patched_torch", "rand", "randint", "randn", "randn_like", "sambaloader", "session", "to_torch",
+    "SambaParameter",
+    "SambaSession",
+    "SambaTensor",
+    "__version__",
+    "addmm",
+    "directives",
+    "from_named_dict",
+    "from_torch",
+    "from_torch_",
+    "from_torch_model",
+    "from_torch_model_",
+    "from_torch_tensor",
+    "functional",
+    "graph",
+    "nn",
+    "optim",
+    "patched_torch",
+    "rand",
+    "randint",
+    "randn",
+    "randn_like",
+    "sambaloader",
+    "session",
+    "to_torch",
     "utils",
-]  # fmt: skip
+]

@@ -13,6 +13,7 @@ def op_fusion(module: torch.nn.Module, heuristic: str = "", **settings: Any) -> 
     gives the module back as it is. Raises `TypeError` for what is no module."""
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"op_fusion takes a torch.nn.Module, not a {type(module).__name__}")
-    warnings.warn(f"op_fusion({heuristic!r}) has no effect here: the compiler decides which ops share a section",
-                  stacklevel=2)
+    warnings.warn(
+        f"op_fusion({heuristic!r}) has no effect here: the compiler decides which ops share a section", stacklevel=2
+    )
     return module

@@ -54,8 +54,10 @@ class FwdGraph(SambaGraph):
         begin = [start] if isinstance(start, torch.Tensor) else list(start)
         given, own = [getattr(t, "sn_name", None) for t in begin], [t.sn_name for t in traced.inputs]
         if sorted(map(str, given)) != sorted(map(str, own)):
-            raise ValueError(f"start of a graph is its inputs {', '.join(map(str, own))}, not "
-                             f"{', '.join(map(str, given)) or 'nothing'}")
+            raise ValueError(
+                f"start of a graph is its inputs {', '.join(map(str, own))}, not "
+                f"{', '.join(map(str, given)) or 'nothing'}"
+            )
         super().__init__(name or traced.name, traced.model)
         traced.name = self.name
         self.traced = traced

@@ -21,19 +21,24 @@ def by_keyword(model: torch.nn.Module, given: Mapping[str, SambaTensor]) -> tupl
     """Samples by argument of the forward, in its order, and the arguments, with the defaults of those that no sample
     has. Raises `ValueError` for a name that is no argument, and without one that has no default."""
     parameters = {
-        name: p for name, p in inspect.signature(model.forward).parameters.items()
+        name: p
+        for name, p in inspect.signature(model.forward).parameters.items()
         if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-    }  # fmt: skip
+    }
     wrong = [name for name in given if name not in parameters]
     lacking = [name for name, p in parameters.items() if name not in given and p.default is inspect.Parameter.empty]
     if wrong or lacking:
-        raise ValueError(f"inputs by name are arguments of {type(model).__name__}.forward, which takes "
-                         f"{', '.join(parameters)}; {', '.join(wrong) or 'none'} are none of them, "
-                         f"{', '.join(lacking) or 'none'} are missing")
+        raise ValueError(
+            f"inputs by name are arguments of {type(model).__name__}.forward, which takes "
+            f"{', '.join(parameters)}; {', '.join(wrong) or 'none'} are none of them, "
+            f"{', '.join(lacking) or 'none'} are missing"
+        )
     last = max((k for k, name in enumerate(parameters) if name in given), default=-1)
     names = list(parameters)[: last + 1]
-    return (tuple(given[name] for name in names if name in given),
-            [plain(given[name]) if name in given else parameters[name].default for name in names])
+    return (
+        tuple(given[name] for name in names if name in given),
+        [plain(given[name]) if name in given else parameters[name].default for name in names],
+    )
 
 
 def sample_of(name: str, value: Any) -> SambaTensor:
@@ -57,5 +62,7 @@ def warn_of_memory(name: str, value: Any) -> None:
     """Inputs wait in host memory and are pushed to queues in the device's DRAM, whatever a program asks for."""
     for fact in ("host_memory", "mem_type"):
         if getattr(value, fact, None):
-            warnings.warn(f"{fact} of input {name!r} has no effect: inputs of a run are pushed to queues in the "
-                          "device's DRAM", stacklevel=4)
+            warnings.warn(
+                f"{fact} of input {name!r} has no effect: inputs of a run are pushed to queues in the device's DRAM",
+                stacklevel=4,
+            )

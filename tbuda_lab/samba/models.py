@@ -25,13 +25,15 @@ class OnnxModel(torch.nn.Module):
         """Raises `ModelError`, `UnsupportedOp` as `from_onnx` does."""
         super().__init__()
         self.proto = proto
-        self.input_order = [i.name for i in proto.graph.input
-                            if i.name not in {t.name for t in proto.graph.initializer}]  # fmt: skip
+        self.input_order = [
+            i.name for i in proto.graph.input if i.name not in {t.name for t in proto.graph.initializer}
+        ]
         graph = frontend.from_onnx(proto, list(inputs) if inputs is not None else None, name="onnx")
         self._named = {
             node.name: torch.nn.Parameter(torch.from_numpy(node.value.copy()))
-            for node in graph.of_kind(NodeKind.PARAMETER) if node.value is not None
-        }  # fmt: skip
+            for node in graph.of_kind(NodeKind.PARAMETER)
+            if node.value is not None
+        }
 
     def named_parameters(self, *arguments: Any, **settings: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Initialisers by name; names have dots and slashes as the file has them."""

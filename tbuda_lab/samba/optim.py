@@ -16,8 +16,11 @@ from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
 def _named_region(name: str) -> str:
     """Tells that a region of its own for an optimizer's numbers has no form."""
     if name:
-        warnings.warn(f"argin_region_name={name!r} has no effect: hyperparam_dict of session.run sets lr, momentum and "
-                      "weight_decay of all optimizers of a graph", stacklevel=3)
+        warnings.warn(
+            f"argin_region_name={name!r} has no effect: hyperparam_dict of session.run sets lr, momentum and "
+            "weight_decay of all optimizers of a graph",
+            stacklevel=3,
+        )
     return name
 
 
@@ -46,9 +49,12 @@ class SGD(torch.optim.SGD):
     def core_options(self, group: dict[str, Any]) -> OptimizerOptions:
         """The step of one parameter group on the device."""
         options = optimizer_options(
-            "sgd", learning_rate=float(group["lr"]), momentum=float(group["momentum"]),
-            weight_decay=float(group["weight_decay"]), nesterov=bool(group["nesterov"]),
-        )  # fmt: skip
+            "sgd",
+            learning_rate=float(group["lr"]),
+            momentum=float(group["momentum"]),
+            weight_decay=float(group["weight_decay"]),
+            nesterov=bool(group["nesterov"]),
+        )
         return OptimizerOptions(options.kind, options.settings, ("momentum", "weight_decay"))
 
     def device_state(self, parameter: torch.nn.Parameter) -> tuple[dict[str, torch.Tensor], int]:
@@ -89,9 +95,14 @@ class AdamW(torch.optim.AdamW):
     def core_options(self, group: dict[str, Any]) -> OptimizerOptions:
         """The step of one parameter group on the device."""
         options = optimizer_options(
-            "adamw", learning_rate=float(group["lr"]), beta1=float(group["betas"][0]), beta2=float(group["betas"][1]),
-            epsilon=float(group["eps"]), weight_decay=float(group["weight_decay"]), bias_correction=True,
-        )  # fmt: skip
+            "adamw",
+            learning_rate=float(group["lr"]),
+            beta1=float(group["betas"][0]),
+            beta2=float(group["betas"][1]),
+            epsilon=float(group["eps"]),
+            weight_decay=float(group["weight_decay"]),
+            bias_correction=True,
+        )
         return OptimizerOptions(options.kind, options.settings, ("weight_decay",))
 
     def device_state(self, parameter: torch.nn.Parameter) -> tuple[dict[str, torch.Tensor], int]:
@@ -109,7 +120,8 @@ class AdamW(torch.optim.AdamW):
         if steps:
             moments = {"exp_avg": state["mean"], "exp_avg_sq": state["variance"]}
             self.state[parameter] = {
-                "step": torch.tensor(float(steps)), **{k: v.reshape(parameter.shape) for k, v in moments.items()}
+                "step": torch.tensor(float(steps)),
+                **{k: v.reshape(parameter.shape) for k, v in moments.items()},
             }
 
     def step(self, closure: Any = None) -> Any:
@@ -127,9 +139,16 @@ class SparseAdamW:
         """Raises `UnsupportedOp`: gradients are dense here."""
         raise UnsupportedOp(
             "SparseAdamW does not run on this device",
-            [Diagnostic("error", "SparseAdamW", "samba", "gradients of embedding tables are dense here",
-                        "use samba.optim.AdamW, which also updates rows whose gradient is zero")],
-        )  # fmt: skip
+            [
+                Diagnostic(
+                    "error",
+                    "SparseAdamW",
+                    "samba",
+                    "gradients of embedding tables are dense here",
+                    "use samba.optim.AdamW, which also updates rows whose gradient is zero",
+                )
+            ],
+        )
 
 
 Optimizer = SGD | AdamW

@@ -41,9 +41,16 @@ class GraphRecord:
                 there = here = longer[min(len(self.fingerprint), len(traced.fingerprint))]
             raise InputError(
                 f"{path} was compiled from a different graph than {traced.name!r}",
-                [Diagnostic("error", here.strip()[:80], "fingerprint", f"the PEF has {there.strip()[:120]!r}",
-                            "compile the model again, with the same batch size, optimizer and mapping")],
-            )  # fmt: skip
+                [
+                    Diagnostic(
+                        "error",
+                        here.strip()[:80],
+                        "fingerprint",
+                        f"the PEF has {there.strip()[:120]!r}",
+                        "compile the model again, with the same batch size, optimizer and mapping",
+                    )
+                ],
+            )
         if self.netlist != traced.netlist_digest():
             raise InputError(f"{path} holds another netlist than this version makes of {traced.name!r}: compile again")
 
@@ -68,28 +75,40 @@ def write_pef(path: Path, graphs: Sequence[TracedGraph], metadata: Mapping[str, 
             other = traced.program(traced.other_mapping)
             beside = {"mapping": other.mapping, "program": other.compiled_form()[0], "netlist": other.netlist}
         files[f"{traced.name}.yaml"] = dumps(traced.result.netlist).encode()
-        entries.append({
-            "name": traced.name, "mapping": traced.mapping, "spatial_batches": traced.spatial_batches,
-            "fingerprint": list(traced.fingerprint), "netlist": traced.netlist_digest(),
-            "op_by_op": traced.op_by_op, "early_gradients": traced.early_gradients,
-            "host_program": traced.host_program(scalars=traced.scalars()).to_json(),
-            "realisation": realisation.to_json(traced.realisations()),
-            "sections": [
-                {"epoch": k, "kind": s.kind, "cycles": s.cycles}
-                for k, s in enumerate(sections_of(traced.result))
-            ],
-            "mapping_cycles": traced.mapping_cycles(), "program": compiled,
-            "other_mapping": beside, "comparison": traced.comparison(),
-            "inputs": [_tensor(s) for s in traced.inputs], "outputs": [_tensor(s) for s in traced.outputs],
-        })  # fmt: skip
+        entries.append(
+            {
+                "name": traced.name,
+                "mapping": traced.mapping,
+                "spatial_batches": traced.spatial_batches,
+                "fingerprint": list(traced.fingerprint),
+                "netlist": traced.netlist_digest(),
+                "op_by_op": traced.op_by_op,
+                "early_gradients": traced.early_gradients,
+                "host_program": traced.host_program(scalars=traced.scalars()).to_json(),
+                "realisation": realisation.to_json(traced.realisations()),
+                "sections": [
+                    {"epoch": k, "kind": s.kind, "cycles": s.cycles} for k, s in enumerate(sections_of(traced.result))
+                ],
+                "mapping_cycles": traced.mapping_cycles(),
+                "program": compiled,
+                "other_mapping": beside,
+                "comparison": traced.comparison(),
+                "inputs": [_tensor(s) for s in traced.inputs],
+                "outputs": [_tensor(s) for s in traced.outputs],
+            }
+        )
     plain = {str(k): v for k, v in metadata.items() if isinstance(v, str | int | float | bool | None)}
     make_folder(path.parent)
     write_archive(path, {"version": 1, "metadata": plain, "graphs": entries}, files)
 
 
 def _tensor(tensor: Any) -> dict[str, Any]:
-    return {"name": tensor.sn_name, "shape": list(tensor.shape), "dtype": str(tensor.dtype),
-            "batch_dim": tensor.batch_dim}  # fmt: skip
+    return {
+        "name": tensor.sn_name,
+        "shape": list(tensor.shape),
+        "dtype": str(tensor.dtype),
+        "batch_dim": tensor.batch_dim,
+    }
 
 
 def read_pef(path: str | Path) -> Pef:
@@ -98,12 +117,19 @@ def read_pef(path: str | Path) -> Pef:
     try:
         graphs = {
             g["name"]: GraphRecord(
-                str(g["name"]), str(g["mapping"]), int(g["spatial_batches"]), tuple(map(str, g["fingerprint"])),
-                str(g["netlist"]), HostProgram.from_json(g["host_program"]), tuple(g["inputs"]), tuple(g["outputs"]),
-                g.get("op_by_op") is True, g.get("early_gradients") is True,
+                str(g["name"]),
+                str(g["mapping"]),
+                int(g["spatial_batches"]),
+                tuple(map(str, g["fingerprint"])),
+                str(g["netlist"]),
+                HostProgram.from_json(g["host_program"]),
+                tuple(g["inputs"]),
+                tuple(g["outputs"]),
+                g.get("op_by_op") is True,
+                g.get("early_gradients") is True,
             )
             for g in data["graphs"]
-        }  # fmt: skip
+        }
         return Pef(graphs, dict(data["metadata"]))
     except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: {MEMBER} is not the record of a PEF: {error}") from error

@@ -73,17 +73,30 @@ class Profiler:
         scale = 1e6 / float(traced.result.device.clock_hz)
         for replica in range(replicas):
             for k, start, end in plan.device:
-                self._note("runtime", f"section {k} ({sections[k].kind})", traced.name,
-                           self._device_time + start * scale, (end - start) * scale, replica)
+                self._note(
+                    "runtime",
+                    f"section {k} ({sections[k].kind})",
+                    traced.name,
+                    self._device_time + start * scale,
+                    (end - start) * scale,
+                    replica,
+                )
             for weight, start, end in plan.link:
-                self._note("runtime", f"mean of {weight}", "link", self._device_time + start * scale,
-                           (end - start) * scale, replica)
+                self._note(
+                    "runtime",
+                    f"mean of {weight}",
+                    "link",
+                    self._device_time + start * scale,
+                    (end - start) * scale,
+                    replica,
+                )
         self._device_time += plan.cycles * scale
 
     def _note(self, kind: str, name: str, category: str, start: float, length: float, thread: int) -> None:
         if kind in self._events:
-            self._events[kind].append({"name": name, "cat": category, "ph": "X", "ts": start, "dur": length, "pid": 0,
-                                       "tid": thread})  # fmt: skip
+            self._events[kind].append(
+                {"name": name, "cat": category, "ph": "X", "ts": start, "dur": length, "pid": 0, "tid": thread}
+            )
 
 
 def _label(step: Step) -> str:

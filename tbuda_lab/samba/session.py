@@ -93,12 +93,16 @@ class SambaSession:
         without = bool(config.get("inference")) if inference is None else inference
         model = self.module_of(model, inputs)
         traced = trace(
-            model, inputs, [] if without else as_list(optimizers), mapping=str(config.get("mapping") or "section"),
-            loss_indices=loss_indices, name=name or type(model).__name__.lower(),
+            model,
+            inputs,
+            [] if without else as_list(optimizers),
+            mapping=str(config.get("mapping") or "section"),
+            loss_indices=loss_indices,
+            name=name or type(model).__name__.lower(),
             spatial_batches=int(config.get("num_spatial_batches", 1)),
             op_by_op=config.get("optimization_level") == 0,
             early_gradients=_overlaps(config.get("data_parallel"), config.get("data_parallel_mode")),
-        )  # fmt: skip
+        )
         entries = traced.realisations()
         if config.get("strict"):
             refuse_host(entries)
@@ -137,17 +141,23 @@ class SambaSession:
         check_mapping(mapping)
         if record is not None:
             if mapping == "spatial" != record.mapping:
-                warnings.warn(f"trace_graph: mapping='spatial' has no effect: {pef} was compiled by sections",
-                              stacklevel=3)
+                warnings.warn(
+                    f"trace_graph: mapping='spatial' has no effect: {pef} was compiled by sections", stacklevel=3
+                )
             mapping = record.mapping
         model = self.module_of(model, inputs)
         traced = trace(
-            model, inputs, as_list(optim), mapping=mapping, loss_indices=loss_indices,
-            name=graph_name or type(model).__name__.lower(), prefix=prefix,
+            model,
+            inputs,
+            as_list(optim),
+            mapping=mapping,
+            loss_indices=loss_indices,
+            name=graph_name or type(model).__name__.lower(),
+            prefix=prefix,
             spatial_batches=record.spatial_batches if record is not None else 1,
             op_by_op=record is not None and record.op_by_op,
             early_gradients=_overlaps(False, data_parallel_mode) if record is None else record.early_gradients,
-        )  # fmt: skip
+        )
         if record is not None:
             record.check(traced, pef)
         if self.settings.get("strict"):
@@ -204,18 +214,24 @@ class SambaSession:
             raise ValueError(f"no number {', '.join(wrong)} at run time; there are {', '.join(NUMBERS)}")
         p = numbers.pop("p", None)
         if p and traced.masks is None:
-            warnings.warn("session.run: p has no effect, for the graph was traced without active dropout: train() the "
-                          "model and give an optimizer", stacklevel=2)
+            warnings.warn(
+                "session.run: p has no effect, for the graph was traced without active dropout: train() the "
+                "model and give an optimizer",
+                stacklevel=2,
+            )
         goes_back = traced.trains and "bckwd" in sections
         if "fwd" in sections and traced.waiting:
             self._work_off(traced)
         resumes = goes_back and "fwd" not in sections and traced.waiting > 0
         if goes_back and "fwd" not in sections and traced.waiting != len(replicas):
             if traced.waiting:
-                raise ValueError(f"the forward pass ran on {traced.waiting} replicas, its backward pass is to run on "
-                                 f"{len(replicas)}")
-            warnings.warn("session.run: bckwd has no effect: no forward pass waits for it; run fwd first, or both "
-                          "together", stacklevel=2)
+                raise ValueError(
+                    f"the forward pass ran on {traced.waiting} replicas, its backward pass is to run on {len(replicas)}"
+                )
+            warnings.warn(
+                "session.run: bckwd has no effect: no forward pass waits for it; run fwd first, or both together",
+                stacklevel=2,
+            )
         feeds = traced.split(input_tensors, len(replicas), p if traced.trains else 0.0, self.regions, goes_back)
         scalars = {("lr" if k == "lr" else f"run_{k}"): v for k, v in numbers.items()}
         suffixes = {s.suffix for w in replicas[0].weights.values() for s in w.states}
@@ -252,8 +268,8 @@ class SambaSession:
             traced.written[path] = numbers
 
     def _output_positions(self, traced: TracedGraph, output_tensors: Any) -> list[int]:
-        """Positions of the outputs that a program asks for. Raises `ValueError` for one that the graph does not have.
-        """
+        """Positions of the outputs that a program asks for. Raises `ValueError` for one that the graph does not
+        have."""
         if output_tensors is None:
             return list(range(len(traced.outputs)))
         selected = output_tensors if isinstance(output_tensors, list | tuple) else [output_tensors]
@@ -281,8 +297,9 @@ class SambaSession:
             for name in traced.norms:
                 counts[f"{name}num_batches_tracked"] += traced.spatial_batches
         if "bckwd" in sections and traced.trains:
-            gradients = {n: w.decode(replicas[0].executor.read(w.gradient)) for n, w in replicas[0].weights.items()
-                         if w.gradient}  # fmt: skip
+            gradients = {
+                n: w.decode(replicas[0].executor.read(w.gradient)) for n, w in replicas[0].weights.items() if w.gradient
+            }
             for name, parameter in traced.model.named_parameters():
                 if name in gradients:
                     parameter.__dict__["sn_grad"] = gradients[name].reshape(parameter.shape)
@@ -344,7 +361,9 @@ class SambaSession:
                 replica = self.replicas[traced.name][0]
                 with torch.no_grad():
                     for name, weight in replica.weights.items():
-                        values[name].copy_(weight.decode(replica.executor.read(weight.queue)).reshape(values[name].shape))
+                        values[name].copy_(
+                            weight.decode(replica.executor.read(weight.queue)).reshape(values[name].shape)
+                        )
                 for path, (optimizer, parameter) in traced.owners().items():
                     optimizer.take_state(parameter, replica.states(path), traced.steps)
                 if isinstance(model, OnnxModel):
@@ -390,9 +409,13 @@ class SambaSession:
                     )
 
     def compile_multigraph(
-        self, name: str = "", config_dict: Mapping[str, Any] | None = None,
-        pef_metadata: Mapping[str, Any] | None = None, inference: bool = True, **others: Any,
-    ) -> str:  # fmt: skip
+        self,
+        name: str = "",
+        config_dict: Mapping[str, Any] | None = None,
+        pef_metadata: Mapping[str, Any] | None = None,
+        inference: bool = True,
+        **others: Any,
+    ) -> str:
         """Compile the graphs that were added to one PEF; returns its path. Raises `ValueError` without a graph, and for
         training, which several graphs do not have."""
         _unknown("compile_multigraph", others)
@@ -468,18 +491,27 @@ class SambaSession:
 
     def create_dynamic_dim(self, *_arguments: Any, **_settings: Any) -> Any:
         """Raises `UnsupportedOp`: a graph has the shapes that it was traced with."""
-        raise _no_form("session.create_dynamic_dim", "shapes are fixed when a graph is traced",
-                       "trace one graph for each size, or pad to the largest")
+        raise _no_form(
+            "session.create_dynamic_dim",
+            "shapes are fixed when a graph is traced",
+            "trace one graph for each size, or pad to the largest",
+        )
 
     def load_dynamic_dims_config(self, *_arguments: Any, **_settings: Any) -> Any:
         """Raises `UnsupportedOp`, as `create_dynamic_dim` does."""
-        raise _no_form("session.load_dynamic_dims_config", "shapes are fixed when a graph is traced",
-                       "trace one graph for each size, or pad to the largest")
+        raise _no_form(
+            "session.load_dynamic_dims_config",
+            "shapes are fixed when a graph is traced",
+            "trace one graph for each size, or pad to the largest",
+        )
 
     def add_aux_tensor(self, *_arguments: Any, **_settings: Any) -> Any:
         """Raises `UnsupportedOp`: tensors beside inputs, outputs and parameters are not supported."""
-        raise _no_form("session.add_aux_tensor", "a graph has inputs, outputs and parameters alone",
-                       "make the tensor an input or an output of the model")
+        raise _no_form(
+            "session.add_aux_tensor",
+            "a graph has inputs, outputs and parameters alone",
+            "make the tensor an input or an output of the model",
+        )
 
     def is_valid_aux_tensor_name(self, name: str) -> bool:
         """Never: there are no such tensors."""

@@ -26,8 +26,7 @@ def map_spatially(graph: Graph, section: CompileResult, options: CompileOptions)
     least = sum(not node.attrs.get("inserted") for node in section.lowered.ops)
     if least > have:  # fused ops count once here, and each of their parts would need a core
         raise _too_large(section, least, have, "at least ")
-    small = dataclasses.replace(
-        options, balancer_policy="MinimizeGrid", enable_auto_fusing=False, loaded_once=True)
+    small = dataclasses.replace(options, balancer_policy="MinimizeGrid", enable_auto_fusing=False, loaded_once=True)
     first = compile_graph(graph, section.device, small, ())
     shapes = {op: p.size for op, p in first.placement.ops.items()}
     need = sum(r * c for r, c in shapes.values())
@@ -44,9 +43,16 @@ def map_spatially(graph: Graph, section: CompileResult, options: CompileOptions)
     if len(result.placement.epochs) > kinds:
         raise SpatialMappingError(
             f"a spatial mapping has one epoch of each kind, the program needs {len(result.placement.epochs)}",
-            [Diagnostic("error", graph.name, "spatial", "an edge between ops keeps them in different epochs",
-                        "use mapping='section'")],
-        )  # fmt: skip
+            [
+                Diagnostic(
+                    "error",
+                    graph.name,
+                    "spatial",
+                    "an edge between ops keeps them in different epochs",
+                    "use mapping='section'",
+                )
+            ],
+        )
     return result
 
 
@@ -56,6 +62,14 @@ def _too_large(placed: CompileResult, need: int, have: int, bound: str = "") -> 
     largest = sorted(shapes, key=lambda op: -shapes[op][0] * shapes[op][1])[:3]
     return SpatialMappingError(
         f"a spatial mapping needs {bound}{need} cores, there are {have}",
-        [Diagnostic("error", op, "spatial", f"takes {shapes[op][0]}x{shapes[op][1]} cores",
-                    "use mapping='section', a smaller batch, or a device with more cores") for op in largest],
-    )  # fmt: skip
+        [
+            Diagnostic(
+                "error",
+                op,
+                "spatial",
+                f"takes {shapes[op][0]}x{shapes[op][1]} cores",
+                "use mapping='section', a smaller batch, or a device with more cores",
+            )
+            for op in largest
+        ],
+    )

@@ -45,8 +45,9 @@ class SambaTensor(torch.Tensor):
     ) -> SambaTensor:
         """Raises `ValueError` without a tensor and without a shape, and for complex numbers."""
         if is_complex or (torch_tensor is not None and torch_tensor.is_complex()):
-            raise ValueError("complex tensors are not supported on the device; pass real and imaginary parts as two "
-                             "tensors")
+            raise ValueError(
+                "complex tensors are not supported on the device; pass real and imaginary parts as two tensors"
+            )
         if torch_tensor is None:
             if shape is None:
                 raise ValueError("a SambaTensor needs a torch_tensor, or a shape")

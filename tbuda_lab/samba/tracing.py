@@ -112,8 +112,9 @@ class TracedGraph:
 
     def scalars(self) -> list[str]:
         """Names of the optimizer's numbers that a run may change."""
-        return sorted({s.suffix for w in self.result.weights for s in w.states
-                       if s.suffix == "lr" or s.suffix.startswith("run_")})  # fmt: skip
+        return sorted(
+            {s.suffix for w in self.result.weights for s in w.states if s.suffix == "lr" or s.suffix.startswith("run_")}
+        )
 
     def owners(self) -> dict[str, tuple[Optimizer, torch.nn.Parameter]]:
         """By name every weight on the device that an optimizer updates, that optimizer, and the parameter."""
@@ -163,8 +164,9 @@ class TracedGraph:
                     changed[name] = value.copy()
         if not changed:
             return
-        result = compile_graph(with_parameters(self.result.graph, changed), self.result.device, self.result.options,
-                               self.result.overrides)  # fmt: skip
+        result = compile_graph(
+            with_parameters(self.result.graph, changed), self.result.device, self.result.options, self.result.overrides
+        )
         if netlist_digest(result) != self.netlist_digest():
             raise InputError(f"with these parameters {self.name!r} simplifies differently: trace it again")
         self.result, self.other_result = result, None
@@ -196,11 +198,21 @@ class TracedGraph:
             names = self.input_names[len(self.inputs) :]
             sample |= dict(zip(names, self.masks.draw(None), strict=True))
         return GraphProgram(
-            self.name, self.other_mapping if other else self.mapping, result.graph, DEVICE, result.options,
-            tuple(result.overrides), self.host_program(scalars=self.scalars()), netlist_digest(result), sample,
-            self.replicas, self.data_parallel_mode, self.reduce_on_rdu, tuple(filter(None, [self.comparison()])),
+            self.name,
+            self.other_mapping if other else self.mapping,
+            result.graph,
+            DEVICE,
+            result.options,
+            tuple(result.overrides),
+            self.host_program(scalars=self.scalars()),
+            netlist_digest(result),
+            sample,
+            self.replicas,
+            self.data_parallel_mode,
+            self.reduce_on_rdu,
+            tuple(filter(None, [self.comparison()])),
             self.losses if self.trains else (),
-        )  # fmt: skip
+        )
 
     def programs(self) -> tuple[GraphProgram, ...]:
         """This placement, and that in the other mapping beside it where the graph fits."""
@@ -213,9 +225,13 @@ class TracedGraph:
         return realisations(self.result, self.host_program(scalars=self.scalars()))
 
     def split(
-        self, tensors: Sequence[Any] | Mapping[str, Any], replicas: int, p: float | None = None,
-        regions: Collection[str] = (), backward: bool = True,
-    ) -> Feeds:  # fmt: skip
+        self,
+        tensors: Sequence[Any] | Mapping[str, Any],
+        replicas: int,
+        p: float | None = None,
+        regions: Collection[str] = (),
+        backward: bool = True,
+    ) -> Feeds:
         """Inputs by graph name, per replica, turn and element, with the gradients that the backward pass begins with:
         those that `_seeds` says, or zeros without `backward`.
 
@@ -226,8 +242,9 @@ class TracedGraph:
         traced_names = {sample.sn_name for sample in self.inputs}
         by_name = (
             {key if key in traced_names else name_of(t, k): t for k, (key, t) in enumerate(tensors.items())}
-            if isinstance(tensors, Mapping) else {name_of(t, k): t for k, t in enumerate(tensors)}
-        )  # fmt: skip
+            if isinstance(tensors, Mapping)
+            else {name_of(t, k): t for k, t in enumerate(tensors)}
+        )
         byname: dict[str, torch.Tensor] = {}
         turns = self.spatial_batches
         dims: dict[str, tuple[int, int]] = {}
@@ -246,14 +263,18 @@ class TracedGraph:
             if replicas * turns > 1 and shape:
                 shape[axis] *= replicas * turns
             if list(value.shape) != shape:
-                raise ValueError(f"input {sample.sn_name!r} has shape {tuple(value.shape)}, the graph was traced with "
-                                 f"{tuple(shape)}: give whole batches (drop_last=True)")
+                raise ValueError(
+                    f"input {sample.sn_name!r} has shape {tuple(value.shape)}, the graph was traced with "
+                    f"{tuple(shape)}: give whole batches (drop_last=True)"
+                )
             byname[inner] = value
             dims[inner] = (axis, sample.shape[axis] if sample.dim() else 1)
         extra = [n for n in by_name if n not in {s.sn_name for s in self.inputs}]
         if extra:
-            raise ValueError(f"the graph has no input {', '.join(map(str, extra))}; "
-                             f"it has {', '.join(str(s.sn_name) for s in self.inputs)}")
+            raise ValueError(
+                f"the graph has no input {', '.join(map(str, extra))}; "
+                f"it has {', '.join(str(s.sn_name) for s in self.inputs)}"
+            )
         feeds: Feeds = []
         for replica in range(replicas):
             rows = []
@@ -266,9 +287,11 @@ class TracedGraph:
                 if self.masks is not None:
                     part |= dict(zip(self.input_names[len(self.inputs) :], self.masks.draw(p), strict=True))
                 count = self.result.options.microbatch
-                cut = list(elements(self.result.graph, part)) if len(part) == len(self.input_names) else [
-                    {name: slice_of(value, k, count) for name, value in part.items()} for k in range(count)
-                ]  # fmt: skip
+                cut = (
+                    list(elements(self.result.graph, part))
+                    if len(part) == len(self.input_names)
+                    else [{name: slice_of(value, k, count) for name, value in part.items()} for k in range(count)]
+                )
                 number, parts = replica * turns + turn, replicas * turns
                 rows.append([{**one, **self._seeds(k, len(cut), number, parts, backward)} for k, one in enumerate(cut)])
             feeds.append(rows)
@@ -296,8 +319,10 @@ class TracedGraph:
                 if parts > 1 and value.shape == ((parts * rows, *whole[1:]) if whole else (parts,)):
                     value = value[part * rows : (part + 1) * rows] if whole else value[part]
                 if value.shape != whole:
-                    raise ValueError(f"the gradient by {self.outputs[k].sn_name!r} has shape {tuple(value.shape)}, the "
-                                     f"output of a run {whole}" + (f" in each of {parts} parts" if parts > 1 else ""))
+                    raise ValueError(
+                        f"the gradient by {self.outputs[k].sn_name!r} has shape {tuple(value.shape)}, the "
+                        f"output of a run {whole}" + (f" in each of {parts} parts" if parts > 1 else "")
+                    )
                 if count > 1:
                     step = shape[0] if shape else 1
                     value = value[element * step : (element + 1) * step] if shape else value[element]
@@ -350,8 +375,9 @@ class TracedGraph:
         """A backward pass with gradients of zero for a forward pass that waits: it adds nothing to the gradients."""
         zeros = {
             b.sources[0]: torch.zeros(self.result.graph[b.gradient_of].shape)
-            for b in self.result.inputs if b.gradient_of
-        }  # fmt: skip
+            for b in self.result.inputs
+            if b.gradient_of
+        }
         part = [zeros] * self.result.options.microbatch
         return HostProgram(tuple(self._backward(zero_grad=False))), [[part] for _ in range(self.waiting)]
 
@@ -411,8 +437,9 @@ def trace(
     masks: WithMasks | None = None
     title = f"{prefix or ''}{type(model).__name__.lower()}"
     if optimizers and not isinstance(model, OnnxModel) and drops_by_function(model, arguments):
-        warnings.warn("dropout by a function (torch.nn.functional.dropout) is left out of the graph; use nn.Dropout",
-                      stacklevel=3)
+        warnings.warn(
+            "dropout by a function (torch.nn.functional.dropout) is left out of the graph; use nn.Dropout", stacklevel=3
+        )
     if isinstance(model, OnnxModel):
         samples = model.in_order(samples)
         arguments = [plain(s) for s in samples]
@@ -428,8 +455,11 @@ def trace(
     losses = _losses(graph, loss_indices)
     if optimizers and loss_indices is None and len({outputs[k].shape for k in losses}) > 1:
         listed = ", ".join(f"{k} {tuple(outputs[k].shape)}" for k in losses)
-        warnings.warn(f"the backward pass begins with ones at each of the outputs {listed}; loss_indices= of "
-                      "trace_graph says which of them are losses", stacklevel=3)
+        warnings.warn(
+            f"the backward pass begins with ones at each of the outputs {listed}; loss_indices= of "
+            "trace_graph says which of them are losses",
+            stacklevel=3,
+        )
     trained = {id(p) for o in optimizers for group in o.param_groups for p in group["params"] if p.requires_grad}
     count = sum(1 for _ in elements(graph, dict(zip((n.name for n in graph.inputs), tensors, strict=True))))
     options = CompileOptions(
@@ -465,8 +495,9 @@ def trace(
         flows = {w.name for w in result.weights if w.gradient}
         idle = [path for path, _ in training.per_weight if path not in flows]
         if idle:
-            warnings.warn(f"nothing flows back to {', '.join(idle)}: no run changes what an optimizer has of them",
-                          stacklevel=3)
+            warnings.warn(
+                f"nothing flows back to {', '.join(idle)}: no run changes what an optimizer has of them", stacklevel=3
+            )
     by_section = result if mapping == "spatial" else None
     if mapping == "spatial":
         result = map_spatially(graph, result, options)
@@ -479,17 +510,31 @@ def trace(
         for k, node in enumerate(outputs)
     )
     return TracedGraph(
-        name, model, samples, tuple(n.name for n in graph.inputs), results, tuple(n.name for n in outputs), losses,
-        list(optimizers), mapping or "section", result, fingerprint, spatial_batches, other_result=by_section,
-        masks=masks, op_by_op=op_by_op, early_gradients=early_gradients,
+        name,
+        model,
+        samples,
+        tuple(n.name for n in graph.inputs),
+        results,
+        tuple(n.name for n in outputs),
+        losses,
+        list(optimizers),
+        mapping or "section",
+        result,
+        fingerprint,
+        spatial_batches,
+        other_result=by_section,
+        masks=masks,
+        op_by_op=op_by_op,
+        early_gradients=early_gradients,
         digests={
-            node.name: array_digest(node.value) for node in graph.of_kind(NodeKind.PARAMETER)
+            node.name: array_digest(node.value)
+            for node in graph.of_kind(NodeKind.PARAMETER)
             if node.value is not None and node.name not in {weight.name for weight in result.weights}
         },
         norms=tuple(
             node.sources[3].removesuffix("running_mean") for node in graph.ops if isinstance(node.op, BatchnormTraining)
         ),
-    )  # fmt: skip
+    )
 
 
 def _losses(graph: Graph, indices: Sequence[Any] | None) -> tuple[int, ...]:

@@ -85,11 +85,13 @@ class DecoderGeneration(GenerationModel):
             before = left(layer.keys, rams.prompt_keys), left(layer.values, rams.prompt_values)
             layers.append(_DecodeLayer(rams, here, elsewhere, step, before))
         out = self.model(
-            input_ids=token, position_ids=held + step, attention_mask=_mask(seen), past_key_values=layers_cache(layers),
+            input_ids=token,
+            position_ids=held + step,
+            attention_mask=_mask(seen),
+            past_key_values=layers_cache(layers),
             use_cache=True,
-        )  # fmt: skip
+        )
         return logits, out.logits
-
 
     @contextlib.contextmanager
     def _one_row(self, chosen: torch.Tensor) -> Iterator[None]:
@@ -120,10 +122,13 @@ class TwoStackGeneration(GenerationModel):
         own = layers_cache([_DecodeLayer(rams, here, elsewhere, step) for rams in self.rams])
         cross = layers_cache([_CrossLayer(rams) for rams in self.rams])
         out = self.model(
-            decoder_input_ids=token, encoder_outputs=BaseModelOutput(last_hidden_state=states),
-            attention_mask=_mask((places < held).reshape(1, -1)), decoder_attention_mask=_mask(filled.reshape(1, -1)),
-            past_key_values=EncoderDecoderCache(own, cross), use_cache=True,
-        )  # fmt: skip
+            decoder_input_ids=token,
+            encoder_outputs=BaseModelOutput(last_hidden_state=states),
+            attention_mask=_mask((places < held).reshape(1, -1)),
+            decoder_attention_mask=_mask(filled.reshape(1, -1)),
+            past_key_values=EncoderDecoderCache(own, cross),
+            use_cache=True,
+        )
         logits: torch.Tensor = out.logits
         return logits
 
@@ -134,10 +139,17 @@ def generation_model(model: Any, sizes: Sizes) -> GenerationModel:
         name = type(model).__name__
         raise ModelError(
             f"generation cannot tell {name} where a token stands",
-            [Diagnostic("error", name, "generation", "it takes no position_ids and counts the places of an attention "
-                        "mask instead (as models with ALiBi do)",
-                        "generate with a model that takes position_ids, or run this one on all tokens each time")],
-        )  # fmt: skip
+            [
+                Diagnostic(
+                    "error",
+                    name,
+                    "generation",
+                    "it takes no position_ids and counts the places of an attention "
+                    "mask instead (as models with ALiBi do)",
+                    "generate with a model that takes position_ids, or run this one on all tokens each time",
+                )
+            ],
+        )
     return (TwoStackGeneration if model.config.is_encoder_decoder else DecoderGeneration)(model, sizes).eval()
 
 
@@ -176,9 +188,16 @@ def cache_shapes(model: Any) -> list[Shapes]:
         name = type(model).__name__
         raise ModelError(
             f"{name} keeps no cache of keys and values",
-            [Diagnostic("error", name, "generation", str(error).split("\n")[0],
-                        "generate with a model that has one for each layer, or run the model on all tokens each time")],
-        ) from error  # fmt: skip
+            [
+                Diagnostic(
+                    "error",
+                    name,
+                    "generation",
+                    str(error).split("\n")[0],
+                    "generate with a model that has one for each layer, or run the model on all tokens each time",
+                )
+            ],
+        ) from error
 
 
 def _refuse_window(config: Any, sizes: Sizes) -> None:

@@ -31,9 +31,12 @@ _graphs: weakref.WeakKeyDictionary[torch.fx.GraphModule, CompiledGraph] = weakre
 
 
 def tbuda(
-    graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+    graph_module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[..., Any]:
     """The backend: called by torch for every graph between two breaks.
 
     options (of torch.compile): "device" (default "wormhole_b0"), "df" (data format, default Float16_b), "options"
@@ -58,9 +61,13 @@ class CompiledGraph:
     """One captured graph: a session for each combination of input shapes."""
 
     def __init__(
-        self, graph_module: torch.fx.GraphModule, device: Any = "wormhole_b0", df: str | None = None,
-        options: CompileOptions | None = None, name: str = "graph",
-    ) -> None:  # fmt: skip
+        self,
+        graph_module: torch.fx.GraphModule,
+        device: Any = "wormhole_b0",
+        df: str | None = None,
+        options: CompileOptions | None = None,
+        name: str = "graph",
+    ) -> None:
         if options is not None and not isinstance(options, CompileOptions):
             raise InputError("the option 'options' takes a CompileOptions")
         if df is not None:

@@ -50,15 +50,16 @@ def as_number(x: Array) -> Array:
 
 
 def shape_text(x: Array | tuple[int, ...]) -> str:
-    """"(z, R, C)" of a tensor in flight or of a shape, for messages."""
+    """ "(z, R, C)" of a tensor in flight or of a shape, for messages."""
     shape = x if isinstance(x, tuple) else x.shape[-3:]
     return f"({', '.join(str(d) for d in shape)})"
 
 
 def repeat_to(x: Array, shape: tuple[int, ...]) -> Array:
     """`np.broadcast_to` for a shape of as many dims, in half the time."""
-    view: Array = np.nditer((x,), ("multi_index", "refs_ok", "zerosize_ok"), (("readonly",),), itershape=shape,
-                            order="C").itviews[0]
+    view: Array = np.nditer(
+        (x,), ("multi_index", "refs_ok", "zerosize_ok"), (("readonly",),), itershape=shape, order="C"
+    ).itviews[0]
     return view
 
 

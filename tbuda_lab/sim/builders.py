@@ -46,16 +46,20 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
         raise context.error("O1", "unknown op type", f"one of {', '.join(sorted(BUILDERS))}")
     least, most = ARITY.get(op.type, (1, None))
     if len(op.inputs) < least or (most is not None and len(op.inputs) > most):
-        raise context.error("O4", f"{len(op.inputs)} inputs", f"it takes {least}" + (
-            "" if most == least else f" to {most}" if most else " or more"))
+        raise context.error(
+            "O4",
+            f"{len(op.inputs)} inputs",
+            f"it takes {least}" + ("" if most == least else f" to {most}" if most else " or more"),
+        )
     try:
         kernel = builder(context)
     except (TypeError, ValueError, KeyError) as error:
         raise context.error("O1", f"its attributes cannot be read: {error!r}") from None
     moves_only = op.type in MOVES
     relu = relu_of(op.attributes) if op.type != "fused_op" and not _relu_in_epilogue(op) else None
-    pack = context.numerics.pack(op, moves_only=moves_only and relu is None,
-                                 source_df=context.source_dfs[0] if context.source_dfs else None)
+    pack = context.numerics.pack(
+        op, moves_only=moves_only and relu is None, source_df=context.source_dfs[0] if context.source_dfs else None
+    )
     expected = context.shape
     as_it_is = history is None and relu is None and pack is None
     integer_out = op.out_df.is_integer or op.out_df.is_raw
@@ -77,14 +81,18 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
             else:
                 out = kernel(args, free)
         except MemoryError:
-            raise context.error("memory", f"a tensor (z, R, C) = {shape_text(expected)} does not fit the host's memory"
-                                ) from None
+            raise context.error(
+                "memory", f"a tensor (z, R, C) = {shape_text(expected)} does not fit the host's memory"
+            ) from None
         except (ValueError, IndexError, ZeroDivisionError, AssertionError) as error:
             shapes = ", ".join(shape_text(x) for x in args)
             raise context.error("G8", f"inputs of shapes (z, R, C) = {shapes} do not fit: {error}") from None
         if out.shape[1:] != expected:
-            raise context.error("shape", f"its inputs make a tensor (z, R, C) = {shape_text(out)}",
-                                f"t, mblock, ublock and grid_size say {shape_text(expected)}")
+            raise context.error(
+                "shape",
+                f"its inputs make a tensor (z, R, C) = {shape_text(out)}",
+                f"t, mblock, ublock and grid_size say {shape_text(expected)}",
+            )
         if as_it_is and (integer_out or out.dtype != np.float64):
             return out
         out = as_array(out)
@@ -175,10 +183,19 @@ def _matmul(context: OpContext) -> Kernel:
     groups = context.whole("z", 1) if context.flag("accumulate") else 1
     spill = context.numerics.spill(op) if m_k > 1 or groups > 1 else None
     finish = _epilogue(context)
-    alone = spill is None and groups == 1 and len(op.inputs) == 2 and _sfpu(context) is None and (
-        relu_of(op.attributes) is None)
-    by_one_row = spill is None and groups == 1 and context.shape[1] == context.tile_dim[0] and not (
-        context.flag("requant") or context.flag("dequant"))
+    alone = (
+        spill is None
+        and groups == 1
+        and len(op.inputs) == 2
+        and _sfpu(context) is None
+        and (relu_of(op.attributes) is None)
+    )
+    by_one_row = (
+        spill is None
+        and groups == 1
+        and context.shape[1] == context.tile_dim[0]
+        and not (context.flag("requant") or context.flag("dequant"))
+    )
     packed, of_one_row = mm.PackedOperand(), mm.RowProduct()
     kept: list[Any] = [None, 0, None]  # the second operand that came last, for how many slices, its slices side by side
     twice = (
@@ -188,11 +205,18 @@ def _matmul(context: OpContext) -> Kernel:
     def run(args: Sequence[Array], free: int | None) -> Array:
         a, b = args[0], args[1]
         if a.shape[3] != twice * inner or b.shape[2] != twice * inner:
-            raise context.error("G8", f"inner dimensions {a.shape[3] // twice} and {b.shape[2] // twice} elements for "
-                                f"m_k {m_k} x u_kt {u_kt}", f"both must be {inner}")
+            raise context.error(
+                "G8",
+                f"inner dimensions {a.shape[3] // twice} and {b.shape[2] // twice} elements for "
+                f"m_k {m_k} x u_kt {u_kt}",
+                f"both must be {inner}",
+            )
         if b.shape[1] < a.shape[1]:
-            raise context.error("G8", f"input 1 has {b.shape[1]} slices for {a.shape[1]} of input 0",
-                                f"broadcast it: {{z: {a.shape[1] // max(b.shape[1], 1)}}}")
+            raise context.error(
+                "G8",
+                f"input 1 has {b.shape[1]} slices for {a.shape[1]} of input 0",
+                f"broadcast it: {{z: {a.shape[1] // max(b.shape[1], 1)}}}",
+            )
         if alone and repeated_column(b):
             column = mm.matmul(a, b[..., :1])
             return repeat_to(column, (*column.shape[:3], b.shape[3]))
@@ -233,8 +257,11 @@ def _sparse(context: OpContext) -> Kernel:
 
 def _relu_in_epilogue(op: NetOp) -> bool:
     """Whether relu follows a product while its rows are in the processor's cache. A gradient is added up before."""
-    return op.type in ("matmul", "depthwise") and not op.gradient_op and not {"identity", "requant", "dequant"} & set(
-        op.attributes)
+    return (
+        op.type in ("matmul", "depthwise")
+        and not op.gradient_op
+        and not {"identity", "requant", "dequant"} & set(op.attributes)
+    )
 
 
 Epilogue = Callable[..., Array]
@@ -264,17 +291,25 @@ def _epilogue(context: OpContext) -> Epilogue:
             if result is not out:
                 out[...] = result
 
-    def run(out: Array, rest: Sequence[Array], fill: Callable[[slice, slice, slice], None] | None = None,
-            heights: tuple[int, int] = tiles) -> Array:
+    def run(
+        out: Array,
+        rest: Sequence[Array],
+        fill: Callable[[slice, slice, slice], None] | None = None,
+        heights: tuple[int, int] = tiles,
+    ) -> Array:
         if len(rest) < expected:
             raise context.error("O7", f"{2 + len(rest)} inputs", f"bias and scale need {2 + expected}")
         row = None
         if bias:
             row = rest[0]
-            if row.shape[2] // heights[1] != out.shape[2] // heights[0] or row.shape[3] != out.shape[3] or (
-                    row.shape[1] not in (1, out.shape[1])):
-                raise context.error("G8", f"the bias is (z, R, C) = {shape_text(row)}",
-                                    f"after its TMs it must be {shape_text(out)}")
+            if (
+                row.shape[2] // heights[1] != out.shape[2] // heights[0]
+                or row.shape[3] != out.shape[3]
+                or (row.shape[1] not in (1, out.shape[1]))
+            ):
+                raise context.error(
+                    "G8", f"the bias is (z, R, C) = {shape_text(row)}", f"after its TMs it must be {shape_text(out)}"
+                )
             if integer or row.shape[0] > out.shape[0]:
                 out = out + row if integer else mm.add_row(out, row, *heights)
                 row = None
@@ -284,8 +319,11 @@ def _epilogue(context: OpContext) -> Epilogue:
             for inputs, slices, rows in mm.pieces(out, heights[0]):
                 if fill is not None:
                     fill(inputs, slices, rows)
-                piece(out[inputs, slices, rows], None if row is None else mm.rows_of_bias(
-                    row, inputs, slices, rows, *heights), heights)
+                piece(
+                    out[inputs, slices, rows],
+                    None if row is None else mm.rows_of_bias(row, inputs, slices, rows, *heights),
+                    heights,
+                )
         if requant:
             out = eltwise.quantization(out, rest[-1], zero_point)
         elif dequant:
@@ -301,8 +339,9 @@ def _sfpu(context: OpContext) -> eltwise.Unary | None:
     if name in ("", "none", "invalid", *MOVES):
         return None
     if name not in eltwise.UNARY:
-        raise context.error("O8", f"sfpu_op {name!r} is not run after a {context.op.type}",
-                            f"one of {', '.join(sorted(eltwise.UNARY))}")
+        raise context.error(
+            "O8", f"sfpu_op {name!r} is not run after a {context.op.type}", f"one of {', '.join(sorted(eltwise.UNARY))}"
+        )
     return eltwise.UNARY[name]
 
 
@@ -310,11 +349,21 @@ def reads_columns_0(op: NetOp, index: int, fused: Mapping[str, FusedOp]) -> bool
     """Whether a fused op reads nothing of an input but column 0 of its tiles, and nothing but broadcasts stands before
     it: then those columns can be repeated before the broadcasts as well as after."""
     port, own = op.inputs[index], fused.get(str(op.attributes.get("fused_op_id")))
-    if op.type != "fused_op" or own is None or port.pad or port.unpad or any(tm.name != "broadcast" for tm in (
-            port.tms or ())):
+    if (
+        op.type != "fused_op"
+        or own is None
+        or port.pad
+        or port.unpad
+        or any(tm.name != "broadcast" for tm in (port.tms or ()))
+    ):
         return False
-    reads = [sub.tms.get(i) or () for schedule in own.schedules for sub in schedule
-             for i, name in enumerate(sub.inputs) if name == f"input{index}"]
+    reads = [
+        sub.tms.get(i) or ()
+        for schedule in own.schedules
+        for sub in schedule
+        for i, name in enumerate(sub.inputs)
+        if name == f"input{index}"
+    ]
     return bool(reads) and all(tms and tms[0].name == "tile_broadcast" and tms[0].args[0] == "c" for tms in reads)
 
 
@@ -323,8 +372,12 @@ def _works_by_element(op: NetOp, fused: Mapping[str, FusedOp]) -> bool:
     if op.type == "fused_op":
         own = fused.get(str(op.attributes.get("fused_op_id")))
         return own is not None and all(
-            (sub.type in eltwise.BINARY or sub.type in eltwise.UNARY or sub.type in MOVES) and not any(sub.tms.values())
-            and "vector" not in sub.attributes for schedule in own.schedules for sub in schedule)
+            (sub.type in eltwise.BINARY or sub.type in eltwise.UNARY or sub.type in MOVES)
+            and not any(sub.tms.values())
+            and "vector" not in sub.attributes
+            for schedule in own.schedules
+            for sub in schedule
+        )
     return op.type in eltwise.BINARY or (op.type in eltwise.UNARY and "vector" not in op.attributes)
 
 
@@ -361,8 +414,11 @@ def _depthwise(context: OpContext) -> Kernel:
                 return out
             a = a.as_array()
         if diagonal is not None and a.dtype == np.float32:
-            taps = a.reshape(n, -1, blocks, rows, columns) if stacked else a.reshape(
-                n, -1, rows, blocks, columns // blocks).swapaxes(2, 3)
+            taps = (
+                a.reshape(n, -1, blocks, rows, columns)
+                if stacked
+                else a.reshape(n, -1, rows, blocks, columns // blocks).swapaxes(2, 3)
+            )
             out = mm.depthwise_taps(taps, diagonal)
             if out is not None:
                 return out
@@ -371,11 +427,18 @@ def _depthwise(context: OpContext) -> Kernel:
     def run(args: Sequence[Array], free: int | None) -> Array:
         a, b = args[0], args[1]
         parts, slices = (blocks, a.shape[1] // blocks) if stacked else (1, a.shape[1])
-        if b.shape[2] % blocks or a.shape[1] % parts or parts * a.shape[3] % (blocks * w) or (
-                parts * a.shape[3] != blocks * b.shape[3]):
+        if (
+            b.shape[2] % blocks
+            or a.shape[1] % parts
+            or parts * a.shape[3] % (blocks * w)
+            or (parts * a.shape[3] != blocks * b.shape[3])
+        ):
             shape = shape_text(a) + (f" through hstack: {blocks}" if stacked else "")
-            raise context.error("G8", f"inputs of (z, R, C) = {shape} and {shape_text(b)} for m_k {blocks}",
-                                "input 0 is m_k times as wide as input 1, input 1 m_k tiles high")
+            raise context.error(
+                "G8",
+                f"inputs of (z, R, C) = {shape} and {shape_text(b)} for m_k {blocks}",
+                "input 0 is m_k times as wide as input 1, input 1 m_k tiles high",
+            )
         out = product(a, b, *weights(b, slices))
         if missed is not None:
             rest = missed[1](b)
@@ -426,7 +489,7 @@ def _embedding(context: OpContext) -> Kernel:
         if tile_rows % rows_of_cores == 0:
             per_core = words.reshape(n, z, rows_of_cores, -1)[..., :count]
         else:
-            per_core = words.reshape(n, z, -1)[..., :count * rows_of_cores]
+            per_core = words.reshape(n, z, -1)[..., : count * rows_of_cores]
         picked = per_core.reshape(n, z, -1)
         nothing = picked == 0xFFFFFFFF
         height = table.shape[1] * table.shape[2]
@@ -446,6 +509,11 @@ BUILDERS: dict[str, Builder] = {
     **dict.fromkeys(eltwise.BINARY, _binary),
     **dict.fromkeys([*eltwise.UNARY, "lrelu", "power", "dropout"], _unary),
     **dict.fromkeys(("quantization", "dequantization", "requantization"), _quantization),
-    "matmul": _matmul, "depthwise": _depthwise, "reduce": _reduce, "splice": build_splice, "topk": _topk,
-    "embedding": _embedding, "fused_op": build_fused,
+    "matmul": _matmul,
+    "depthwise": _depthwise,
+    "reduce": _reduce,
+    "splice": build_splice,
+    "topk": _topk,
+    "embedding": _embedding,
+    "fused_op": build_fused,
 }

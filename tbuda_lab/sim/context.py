@@ -76,8 +76,11 @@ class OpContext:
         """Raises unless all inputs have one (z, R, C)."""
         if any(x.shape[1:] != args[0].shape[1:] for x in args[1:]):
             shapes = ", ".join(f"{p.source!r} {shape_text(x)}" for p, x in zip(self.op.inputs, args, strict=False))
-            raise self.error("G8", f"its inputs differ in shape (z, R, C): {shapes}",
-                             f"after their TMs all must be {shape_text(self.shape)}")
+            raise self.error(
+                "G8",
+                f"its inputs differ in shape (z, R, C): {shapes}",
+                f"after their TMs all must be {shape_text(self.shape)}",
+            )
 
 
 def truth(value: Any) -> bool:

@@ -115,8 +115,9 @@ def side_by_side(group: Sequence[Execution], index: int) -> tuple[list[Entry], o
         stamp = first.stamps[index]
         return first.reads[index], stamp if all(e.stamps[index] is stamp for e in group) else None
     count = first.plan.input_count
-    entries = [entry for e in group for entry in (
-        e.reads[index] if len(e.reads[index]) == count else e.reads[index] * count)]
+    entries = [
+        entry for e in group for entry in (e.reads[index] if len(e.reads[index]) == count else e.reads[index] * count)
+    ]
     return entries, None
 
 

@@ -57,8 +57,17 @@ class Executor:
     underflows.
     """
 
-    def __init__(self, netlist: Netlist, *, mode: str = "golden", arch: str | None = None, seed: int = 0,
-                 keep: Collection[str] | str = (), on_op: OnOp | None = None, reread: bool = True) -> None:
+    def __init__(
+        self,
+        netlist: Netlist,
+        *,
+        mode: str = "golden",
+        arch: str | None = None,
+        seed: int = 0,
+        keep: Collection[str] | str = (),
+        on_op: OnOp | None = None,
+        reread: bool = True,
+    ) -> None:
         if mode not in ("exact", "golden", "device"):
             raise InputError(f"unknown mode {mode!r}: exact, golden or device")
         self.arch = facts_of(arch).arch if arch else leading_arch(netlist)
@@ -72,8 +81,12 @@ class Executor:
         self.stats = Stats()
         for queue in self.netlist.queues.values():
             if queue.entries < 1 or queue.type not in ("queue", "ram"):
-                raise misfit(f"queue {queue.name!r}", "Q9", f"{queue.entries} entries of type {queue.type!r}",
-                             "type queue or ram, at least one entry")
+                raise misfit(
+                    f"queue {queue.name!r}",
+                    "Q9",
+                    f"{queue.entries} entries of type {queue.type!r}",
+                    "type queue or ram, at least one entry",
+                )
             _check_blocking(f"queue {queue.name!r}", queue.blocking, queue.grid_size)
         for graph in self.netlist.graphs.values():
             if graph.input_count < 1:
@@ -90,7 +103,8 @@ class Executor:
                         others.add(port.source)
         self.dynamic = topology.dynamic_queues(self.netlist)
         self.io: dict[str, QueueIo | RamIo] = io_module.build(
-            self.netlist.queues.values(), readers, self.dynamic, self.numerics.exact)
+            self.netlist.queues.values(), readers, self.dynamic, self.numerics.exact
+        )
         for name in readers.keys() - others:
             if name in self.io:
                 self.io[name].is_weight = True
@@ -156,11 +170,15 @@ class Executor:
         count = len(io.sink or ()) if io.sink is not None else io.occupancy if isinstance(io, QueueIo) else io.entries
         problem = too_large(4 * max(count, 1) * math.prod(io.shape))
         if problem:
-            raise misfit(io.describe(), "memory", f"{count} entries of (z, R, C) = {shape_text(io.shape)}: {problem}",
-                         "give it fewer entries")
+            raise misfit(
+                io.describe(),
+                "memory",
+                f"{count} entries of (z, R, C) = {shape_text(io.shape)}: {problem}",
+                "give it fewer entries",
+            )
         if io.sink is not None:
             taken, io.sink = io.sink, []
-            return np.stack([io.decode(io.compute(x)) for x in [*taken, io.blank()]])[:len(taken)]
+            return np.stack([io.decode(io.compute(x)) for x in [*taken, io.blank()]])[: len(taken)]
         entries = [self.pop(queue) if isinstance(io, QueueIo) else self.read(queue, i) for i in range(count)]
         return np.stack(entries) if entries else io.decode(io.blank())[None][:0]
 
@@ -172,9 +190,14 @@ class Executor:
         return io.decode(io.slot(slot))
 
     # -- programs -------------------------------------------------------------------------------------------------
-    def run(self, program: str | None = None, params: Mapping[str, int] | None = None,
-            progress: Progress | None = None, cancel: Cancel | threading.Event | None = None,
-            max_steps: int | None = None) -> None:
+    def run(
+        self,
+        program: str | None = None,
+        params: Mapping[str, int] | None = None,
+        progress: Progress | None = None,
+        cancel: Cancel | threading.Event | None = None,
+        max_steps: int | None = None,
+    ) -> None:
         """Runs one program, or all in file order. Params that are not given are 1; static variables keep their
         values from call to call. progress(executes so far, graph) is called between graphs; cancel, an event or a
         function, is asked between instructions and ops, and if it is set or true, `Cancelled` is raised.
@@ -212,17 +235,23 @@ class Executor:
 
     def _useful_turns(self, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> int:
         ends = [self._find(name) for name in (*inputs, *outputs)]
-        if any(isinstance(io, RamIo) for io in ends) or any(io.readers for io in ends[len(inputs):]):
+        if any(isinstance(io, RamIo) for io in ends) or any(io.readers for io in ends[len(inputs) :]):
             return 1
         executed = [i.graph for i in self.netlist.programs[0].instructions if isinstance(i, Execute)]
         plans = [self.plan(each) for each in dict.fromkeys(self._epochs[graph] for graph in executed)]
         useful = max((p.chunk // p.input_count for p in plans if not p.sequential), default=1)
-        held = sum(4 * math.prod(io.shape) for io in ends[:len(inputs)])
+        held = sum(4 * math.prod(io.shape) for io in ends[: len(inputs)])
         held += sum(4 * p.input_count * math.prod(w.io.shape) for p in plans for w in p.writes)
         return max(1, min(useful, _TURNS, _HELD // max(held, 1)))
 
-    def stream(self, inputs: Mapping[str, Array], outputs: Sequence[str], params: Mapping[str, int],
-               progress: Progress | None = None, cancel: Cancel | threading.Event | None = None) -> list[Array]:
+    def stream(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: Sequence[str],
+        params: Mapping[str, int],
+        progress: Progress | None = None,
+        cancel: Cancel | threading.Event | None = None,
+    ) -> list[Array]:
         """Feeds entries (n, t, R, C), runs the programs with `params` (a loop count) and returns all entries of each
         output. The results are those of `run`, but executions of an epoch that need nothing of one another, as the
         turns of a loop over inputs, go through its ops side by side: faster where an op's tensors are small. All that
@@ -283,8 +312,9 @@ class Executor:
         return dict(self._statics.get(program, {}))
 
     # -- epochs ---------------------------------------------------------------------------------------------------
-    def run_epoch(self, graphs: tuple[str, ...], cancel: Cancel | None = None,
-                  ended: Callable[[], None] | None = None) -> None:
+    def run_epoch(
+        self, graphs: tuple[str, ...], cancel: Cancel | None = None, ended: Callable[[], None] | None = None
+    ) -> None:
         """Run the graphs of an epoch for all their inputs. ended: called when all is computed, which is after this call
         where epochs are computed together."""
         plan = self.plan(graphs)
@@ -383,8 +413,16 @@ class Executor:
                         write.io.store(write.io.push_slot(), entry)
             executions.pop_global(plan)
 
-    def _run_step(self, step: PlanStep, values: list[Array | None], stamps: list[object], count: int,
-                  seen: dict[str, list[Array]], cancel: Cancel | None, hold: bool = False) -> None:
+    def _run_step(
+        self,
+        step: PlanStep,
+        values: list[Array | None],
+        stamps: list[object],
+        count: int,
+        seen: dict[str, list[Array]],
+        cancel: Cancel | None,
+        hold: bool = False,
+    ) -> None:
         name, value = step.op.name, step.value
         if cancel is not None and cancel():
             raise Cancelled(f"cancelled before op {name!r}")
@@ -433,5 +471,9 @@ class Executor:
 
 def _check_blocking(where: str, blocking: Blocking, grid: tuple[int, int]) -> None:
     if min(blocking.t, *blocking.mblock, *blocking.ublock, *grid) < 1:
-        raise misfit(where, "O4", f"t {blocking.t}, mblock {list(blocking.mblock)}, ublock {list(blocking.ublock)}, "
-                     f"grid_size {list(grid)}", "all must be positive")
+        raise misfit(
+            where,
+            "O4",
+            f"t {blocking.t}, mblock {list(blocking.mblock)}, ublock {list(blocking.ublock)}, grid_size {list(grid)}",
+            "all must be positive",
+        )

@@ -21,9 +21,17 @@ MAX_STEPS = 10_000_000
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip archive can hold
 
 
-def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode: str = "golden",
-             arch: str | None = None, params: Mapping[str, int] | None = None, seed: int = 0,
-             max_steps: int | None = MAX_STEPS) -> list[str]:
+def run_file(
+    path: str | Path,
+    inputs: str | Path,
+    outputs: str | Path,
+    *,
+    mode: str = "golden",
+    arch: str | None = None,
+    params: Mapping[str, int] | None = None,
+    seed: int = 0,
+    max_steps: int | None = MAX_STEPS,
+) -> list[str]:
     """Runs all programs of a netlist file in file order; returns the names of the outputs written.
 
     The host takes outputs as they come, so that an output queue never fills.
@@ -48,8 +56,12 @@ def run_file(path: str | Path, inputs: str | Path, outputs: str | Path, *, mode:
         collected = collect(executor)
         write_archive(outputs, collected)
     except MemoryError:
-        raise misfit(str(path), "memory", "its tensors do not fit the host's memory",
-                     "run it with fewer inputs, or where there is more memory") from None
+        raise misfit(
+            str(path),
+            "memory",
+            "its tensors do not fit the host's memory",
+            "run it with fewer inputs, or where there is more memory",
+        ) from None
     return list(collected)
 
 
@@ -83,8 +95,9 @@ def feed(executor: Executor, arrays: Mapping[str, Array]) -> None:
                 problems.append(Diagnostic("error", name, "input", f"missing; {io.spec.type} of {io.df}, {shape}"))
             continue
         if array.ndim != 4 or array.shape[1:] != io.shape or not len(array):
-            problems.append(Diagnostic("error", name, "input", f"has shape {array.shape}; {io.spec.type} of {io.df} "
-                                       f"takes {shape}"))
+            problems.append(
+                Diagnostic("error", name, "input", f"has shape {array.shape}; {io.spec.type} of {io.df} takes {shape}")
+            )
         elif not isinstance(io, QueueIo) and len(array) > io.entries:
             problems.append(Diagnostic("error", name, "input", f"has {len(array)} entries; the ram has {io.entries}"))
         chosen[name] = array
@@ -102,8 +115,11 @@ def _names_of(executor: Executor) -> set[str]:
 
 def collect(executor: Executor) -> dict[str, Array]:
     """What a host would read after the programs: {name: (n, t, R, C)}."""
-    return {name: executor.pop_all(name) for name, io in executor.io.items()
-            if not io.from_host and not (isinstance(io, QueueIo) and io.readers)}
+    return {
+        name: executor.pop_all(name)
+        for name, io in executor.io.items()
+        if not io.from_host and not (isinstance(io, QueueIo) and io.readers)
+    }
 
 
 _MAX_NAME = 60_000
@@ -123,8 +139,10 @@ def write_archive(path: str | Path, arrays: Mapping[str, Array]) -> None:
     with atomic_file(path) as result, zipfile.ZipFile(result, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():  # not np.savez: a queue may be called "file", and it writes the time
             if "\0" in name or len(name.encode("utf-8", "surrogatepass")) > _MAX_NAME or not _is_text(name):
-                raise OutputError(f"cannot write {path}: {name[:80]!r} is no name of an array in an archive: it has "
-                                  f"at most {_MAX_NAME} bytes, no zero and no half characters")
+                raise OutputError(
+                    f"cannot write {path}: {name[:80]!r} is no name of an array in an archive: it has "
+                    f"at most {_MAX_NAME} bytes, no zero and no half characters"
+                )
             member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
             with archive.open(member, "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)

@@ -47,8 +47,11 @@ def build_fused(context: OpContext) -> Kernel:
     height, expected = context.tile_dim[0], context.shape
     numbers, names = math.prod(expected), [f"input{i}" for i in range(fused.inputs)]
     read = [name for sub in subs for name in sub.inputs]
-    once = {int(name.removeprefix("input")) for i, name in enumerate(subs[0].inputs if subs else ())
-            if name.startswith("input") and read.count(name) == 1 and not subs[0].tms.get(i)}
+    once = {
+        int(name.removeprefix("input"))
+        for i, name in enumerate(subs[0].inputs if subs else ())
+        if name.startswith("input") and read.count(name) == 1 and not subs[0].tms.get(i)
+    }
 
     def run(args: Sequence[Array], free: int | None) -> Array:
         shape = (max(map(len, args), default=0), *expected)
@@ -61,8 +64,8 @@ def build_fused(context: OpContext) -> Kernel:
         flat = out.reshape(1, 1, -1, shape[3]) if free is None else rows[free]
         step = max(1, PIECE // (shape[3] * height)) * height
         for begin in range(0, flat.shape[2], step):
-            parts = [x[:, :, begin:begin + step] for x in rows]
-            target = flat[:, :, begin:begin + step] if free is None else parts[free]
+            parts = [x[:, :, begin : begin + step] for x in rows]
+            target = flat[:, :, begin : begin + step] if free is None else parts[free]
             result = whole(parts, free, target)
             if result is not target:
                 target[...] = result
@@ -92,8 +95,10 @@ def _rows(args: Sequence[Array], shape: tuple[int, ...]) -> list[Array] | None:
     if any(x.shape != shape or x.dtype != np.float32 for x in args):
         return None
     n, z, rows, columns = shape
-    if not all((z == 1 or x.strides[1] == rows * x.strides[2]) and (n == 1 or x.strides[0] == z * rows * x.strides[2])
-               for x in args):
+    if not all(
+        (z == 1 or x.strides[1] == rows * x.strides[2]) and (n == 1 or x.strides[0] == z * rows * x.strides[2])
+        for x in args
+    ):
         return None
     return [x.reshape(1, 1, n * z * rows, columns) for x in args]
 
@@ -102,7 +107,8 @@ def _works_on_rows(sub: SubOp) -> bool:
     """Whether rows of tiles can go through a sub-op one after another, and no random numbers are drawn for them."""
     tms = [tm for listed in sub.tms.values() for tm in listed or ()]
     return (sub.type in eltwise.BINARY or sub.type in eltwise.UNARY or sub.type in _COPIES) and all(
-        tm.name == "tile_broadcast" for tm in tms)
+        tm.name == "tile_broadcast" for tm in tms
+    )
 
 
 def _build_step(context: OpContext, sub: SubOp, before: SubOp | None) -> Step:
@@ -112,8 +118,11 @@ def _build_step(context: OpContext, sub: SubOp, before: SubOp | None) -> Step:
     function = _function(context, sub, where)
     relu = relu_of(sub.attributes)
     pack = _rounding(context, sub)
-    fresh = before is not None and before.output == "dest" and (
-        before.type in eltwise.BINARY or before.type in eltwise.UNARY)
+    fresh = (
+        before is not None
+        and before.output == "dest"
+        and (before.type in eltwise.BINARY or before.type in eltwise.UNARY)
+    )
     last = sub.inputs.index("dest") if fresh and sub.inputs.count("dest") == 1 else None
     if last is not None and moves[last] is not None:
         last = None
@@ -124,8 +133,12 @@ def _build_step(context: OpContext, sub: SubOp, before: SubOp | None) -> Step:
         args = []
         for name, move in reads:
             if name not in buffers:
-                raise misfit(where, "F7", f"reads {name!r}, which no earlier sub-op has written",
-                             f"there are {', '.join(buffers)}")
+                raise misfit(
+                    where,
+                    "F7",
+                    f"reads {name!r}, which no earlier sub-op has written",
+                    f"there are {', '.join(buffers)}",
+                )
             args.append(buffers[name] if move is None else move(buffers[name]))
         try:
             reused = target if last is None or target is not None else args[last]

@@ -123,8 +123,10 @@ class Io:
         if source.ndim == 3:
             source = source[None]
         if source.ndim != 4 or source.shape[1:] != self.shape:
-            raise InputError(f"{self.describe()} takes (n, t, R, C) = (n, {shape_text(self.shape)[1:]}, not "
-                             f"{shape_text(np.asarray(array).shape)}")
+            raise InputError(
+                f"{self.describe()} takes (n, t, R, C) = (n, {shape_text(self.shape)[1:]}, not "
+                f"{shape_text(np.asarray(array).shape)}"
+            )
         if self.df.is_raw:
             if source.dtype.kind not in "iu" or source.dtype.itemsize > 4:
                 raise InputError(f"{self.describe()} holds {self.df} words: give int32, not {source.dtype}")
@@ -159,7 +161,7 @@ class Io:
         return result.copy() if result is value else result
 
     def describe(self) -> str:
-        """"queue 'q' (fed by HOST, read by ops a and b)"."""
+        """ "queue 'q' (fed by HOST, read by ops a and b)"."""
         source = "HOST" if self.from_host else f"op {self.spec.input!r}"
         readers = f"op{'s' if len(self.readers) > 1 else ''} {', '.join(self.readers)}" if self.readers else "HOST"
         return f"{self.spec.type} {self.name!r} (fed by {source}, read by {readers})"
@@ -187,8 +189,10 @@ class QueueIo(Io):
         if self.sink is not None:
             return 0
         if self.occupancy >= self.entries:
-            raise QueueError(f"push to full {self.describe()}: it holds {self.occupancy} of {self.entries} entries and "
-                             f"no entry was popped (read pointer {self.rd}, write pointer {self.wr})")
+            raise QueueError(
+                f"push to full {self.describe()}: it holds {self.occupancy} of {self.entries} entries and "
+                f"no entry was popped (read pointer {self.rd}, write pointer {self.wr})"
+            )
         index = self.wr % self.entries
         self.wr = (self.wr + 1) % (2 * self.entries)
         return index
@@ -200,8 +204,10 @@ class QueueIo(Io):
         """
         ahead = (self.rd_local - self.rd) % (2 * self.entries)
         if ahead <= self.entries and ahead % self.entries >= self.occupancy:
-            raise QueueError(f"read from empty {self.describe()}: entry {ahead + 1} after the read pointer {self.rd} "
-                             f"is read, but only {self.occupancy} of {self.entries} are filled")
+            raise QueueError(
+                f"read from empty {self.describe()}: entry {ahead + 1} after the read pointer {self.rd} "
+                f"is read, but only {self.occupancy} of {self.entries} are filled"
+            )
         index = self.rd_local % self.entries
         if not (self.prologue or self.epilogue):
             self.rd_local = (self.rd_local + self.rd_autoinc) % (2 * self.entries)
@@ -309,8 +315,11 @@ def from_stream(streams: Array, spec: Queue) -> Array:
     """Inverse of `to_stream`; the number of slices follows from the number of tiles."""
     h, w = spec.tile_dim or FULL_TILE
     (gr, gc), (m, n), (ur, uc) = spec.grid_size, spec.blocking.mblock, spec.blocking.ublock
-    outer, inner, back = ((m, n), (ur, uc), (2, 0, 3, 5, 7, 1, 4, 6, 8)) if spec.blocking.order != "c" else (
-        (n, m), (ur, uc), (2, 0, 4, 5, 7, 1, 3, 6, 8))
+    outer, inner, back = (
+        ((m, n), (ur, uc), (2, 0, 3, 5, 7, 1, 4, 6, 8))
+        if spec.blocking.order != "c"
+        else ((n, m), (ur, uc), (2, 0, 4, 5, 7, 1, 3, 6, 8))
+    )
     cores = streams.reshape(gr, gc, -1, *outer, *inner, h, w).transpose(back)
     return cores.reshape(cores.shape[0], gr * m * ur * h, gc * n * uc * w)
 
@@ -329,8 +338,11 @@ def overlap(one: Queue, other: Queue) -> bool:
         (m, n), (ur, uc) = q.blocking.mblock, q.blocking.ublock
         tile = tile_bytes(q.df, q.tile_dim or FULL_TILE, header=q.layout != "flat")
         sizes.append(q.blocking.t * m * n * ur * uc * tile * q.entries)
-    return any(a.channel == b.channel and a.address < b.address + sizes[1] and b.address < a.address + sizes[0]
-               for a in one.buffers for b in other.buffers)
+    return any(
+        a.channel == b.channel and a.address < b.address + sizes[1] and b.address < a.address + sizes[0]
+        for a in one.buffers
+        for b in other.buffers
+    )
 
 
 def round_half_away(x: Array) -> Array:
@@ -343,13 +355,15 @@ def clip_integer(x: Array, df: DataFormat) -> Array:
     """Limits whole numbers to the range of an integer format. Integers are 32-bit words in Int32, -2**31 among them."""
     lowest = -(2**31) if x.dtype.kind in "iu" else -(2**31) + 1
     low, high = {DataFormat.Int8: (-127, 127), DataFormat.UInt8: (0, 255), DataFormat.UInt16: (0, 65535)}.get(
-        df, (lowest, 2**31 - 1))
+        df, (lowest, 2**31 - 1)
+    )
     limited: Array = np.clip(x, low, high)
     return limited
 
 
-def build(queues: Iterable[Queue], readers: dict[str, list[str]], dynamic: set[str],
-          exact: bool = False) -> dict[str, QueueIo | RamIo]:
+def build(
+    queues: Iterable[Queue], readers: dict[str, list[str]], dynamic: set[str], exact: bool = False
+) -> dict[str, QueueIo | RamIo]:
     """The state of all queues and rams of a netlist.
 
     Rams with the same buffers (written as `alias`, or found by their addresses) share memory: the one with most
@@ -381,8 +395,12 @@ def _bases(queues: list[Queue], dynamic: set[str]) -> dict[str, str]:
             continue
         leader = by_name.get(q.alias or "", q)
         z, rows, columns = queue_shape(q)
-        key = (str(leader.target_device), leader.loc, tuple((b.channel, b.address) for b in leader.buffers),
-               z * rows * columns * q.entries)
+        key = (
+            str(leader.target_device),
+            leader.loc,
+            tuple((b.channel, b.address) for b in leader.buffers),
+            z * rows * columns * q.entries,
+        )
         groups.setdefault(key, []).append(q)
     views: dict[str, str] = {}
     for group in groups.values():

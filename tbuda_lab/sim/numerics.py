@@ -162,8 +162,11 @@ class Numerics:
         """Rounding of a running sum between two passes of a matmul, in place; None if it loses nothing."""
         if not self.device:
             return None
-        formats = [df for df in (op.acc_df, op.intermed_df)
-                   if df is not None and df is not DataFormat.Float32 and not df.is_integer and not df.is_raw]
+        formats = [
+            df
+            for df in (op.acc_df, op.intermed_df)
+            if df is not None and df is not DataFormat.Float32 and not df.is_integer and not df.is_raw
+        ]
         if len(formats) == 2 and covers(formats[0], formats[1]):
             formats = formats[1:]
         return _sequence([_rounder(df, self.stochastic(op, "fpu"), True) for df in formats])
@@ -200,9 +203,9 @@ def _beside(x: Array, rest: Convert, axis: int, parts: int) -> Array:
         return np.broadcast_to(one, (x.shape[0], x.shape[1], *one.shape[2:]))
     length = x.shape[axis]
     parts = parts if length % parts == 0 else 1  # what does not fit is refused by the op
-    cut = x.reshape(*x.shape[:axis], parts, length // parts, *x.shape[axis + 1:])
+    cut = x.reshape(*x.shape[:axis], parts, length // parts, *x.shape[axis + 1 :])
     both = np.stack([cut, rest(cut) if axis == 3 else -rest(cut)], axis=axis + 1)
-    return both.reshape(*x.shape[:axis], 2 * length, *x.shape[axis + 1:])
+    return both.reshape(*x.shape[:axis], 2 * length, *x.shape[axis + 1 :])
 
 
 def covers(df: DataFormat, other: DataFormat) -> bool:

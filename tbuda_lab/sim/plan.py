@@ -138,8 +138,13 @@ class EpochPlan:
     views: bool
 
 
-def plan_epoch(netlist: Netlist, graphs: Sequence[str], io: Mapping[str, QueueIo | RamIo], numerics: Numerics,
-               keep: Callable[[str], bool]) -> EpochPlan:
+def plan_epoch(
+    netlist: Netlist,
+    graphs: Sequence[str],
+    io: Mapping[str, QueueIo | RamIo],
+    numerics: Numerics,
+    keep: Callable[[str], bool],
+) -> EpochPlan:
     """Builds everything that does not depend on data.
 
     keep: which ops' outputs somebody wants to see, so that they are not overwritten. Raises `NetlistError` for an
@@ -166,24 +171,41 @@ def plan_epoch(netlist: Netlist, graphs: Sequence[str], io: Mapping[str, QueueIo
         spec = netlist.queues[queue_name]
         move = tms.compile_tms(spec.input_tms or (), op.tile_dim or FULL_TILE, f"queue {queue_name!r}, input_tms")
         writes.append(Write(io[queue_name], numbers[op.name], move))
-    handed = {op.name for op in order if op.type == "splice" or (op.type == "fused_op" and hands_on(
-        netlist.fused_ops.get(str(op.attributes.get("fused_op_id")))))}
+    handed = {
+        op.name
+        for op in order
+        if op.type == "splice"
+        or (op.type == "fused_op" and hands_on(netlist.fused_ops.get(str(op.attributes.get("fused_op_id")))))
+    }
     _mark_last_uses(steps, writes, keep, handed, {numbers[name] for name in numbers if name not in ops})
 
     counts = {netlist.graphs[g].input_count for g in graphs}
     if len(counts) != 1:
-        raise misfit(f"graphs {name}", "G5", f"they form one temporal epoch with input counts {sorted(counts)}",
-                     "graphs that exchange data without a queue need one input_count")
+        raise misfit(
+            f"graphs {name}",
+            "G5",
+            f"they form one temporal epoch with input counts {sorted(counts)}",
+            "graphs that exchange data without a queue need one input_count",
+        )
     gradient = {step.op.name: step.history for step in steps if step.history is not None}
     memory = [{r.memory for r, _ in reads}, {w.io.memory for w in writes}]
     largest = max((math.prod(op_shape(op)) for op in order), default=1)
     count = counts.pop()
     _check_memory(name, order, writes, count)
     return EpochPlan(
-        name, count, reads, [(i, r) for r, i in reads if isinstance(r, QueueIo)],
-        [(i, r) for r, i in reads if isinstance(r, RamIo)], steps, writes, len(numbers), gradient,
-        sequential=bool(gradient) or bool(memory[0] & memory[1]), chunk=max(1, _PIECE // largest),
-        views=any(isinstance(each, ViewIo) for each in [*(r for r, _ in reads), *(w.io for w in writes)]))
+        name,
+        count,
+        reads,
+        [(i, r) for r, i in reads if isinstance(r, QueueIo)],
+        [(i, r) for r, i in reads if isinstance(r, RamIo)],
+        steps,
+        writes,
+        len(numbers),
+        gradient,
+        sequential=bool(gradient) or bool(memory[0] & memory[1]),
+        chunk=max(1, _PIECE // largest),
+        views=any(isinstance(each, ViewIo) for each in [*(r for r, _ in reads), *(w.io for w in writes)]),
+    )
 
 
 def _check_memory(name: str, order: list[NetOp], writes: list[Write], count: int) -> None:
@@ -192,15 +214,23 @@ def _check_memory(name: str, order: list[NetOp], writes: list[Write], count: int
         shape = op_shape(op)
         problem = too_large(4 * math.prod(shape))
         if problem:
-            raise misfit(f"op {op.name!r}", "memory", f"one output is (z, R, C) = {shape_text(shape)}: {problem}",
-                         "make t, mblock, ublock or grid_size smaller")
+            raise misfit(
+                f"op {op.name!r}",
+                "memory",
+                f"one output is (z, R, C) = {shape_text(shape)}: {problem}",
+                "make t, mblock, ublock or grid_size smaller",
+            )
     for write in writes:
         keep = count if isinstance(write.io, QueueIo) else min(count, write.io.entries)
         problem = too_large(4 * keep * math.prod(write.io.shape))
         problem = problem or too_large(_POINTER * count)
         if problem:
-            raise misfit(f"graphs {name}", "memory", f"{keep} entries of {write.io.describe()}: {problem}",
-                         "make input_count smaller")
+            raise misfit(
+                f"graphs {name}",
+                "memory",
+                f"{keep} entries of {write.io.describe()}: {problem}",
+                "make input_count smaller",
+            )
 
 
 def _topological(ops: dict[str, NetOp], netlist: Netlist, written: dict[str, NetOp], name: str) -> list[NetOp]:
@@ -213,8 +243,12 @@ def _topological(ops: dict[str, NetOp], netlist: Netlist, written: dict[str, Net
             if port.source in ops:
                 needs.add(port.source)
             elif port.source not in netlist.queues:
-                raise misfit(f"op {op.name!r}", "G3", f"input {port.source!r} is neither a queue nor an op of its "
-                             "epoch", f"the epoch is {name}")
+                raise misfit(
+                    f"op {op.name!r}",
+                    "G3",
+                    f"input {port.source!r} is neither a queue nor an op of its epoch",
+                    f"the epoch is {name}",
+                )
             elif port.source in written and netlist.queues[port.source].type == "queue":
                 needs.add(written[port.source].name)
         waiting[op.name] = needs
@@ -230,8 +264,12 @@ def _topological(ops: dict[str, NetOp], netlist: Netlist, written: dict[str, Net
                 ready.append(user)
     if len(order) < len(ops):
         stuck = [n for n, needs in waiting.items() if needs]
-        raise misfit(f"graphs {name}", "cycle", f"ops {', '.join(stuck[:5])} wait for one another",
-                     "a cycle needs a ram, which is read before it is written")
+        raise misfit(
+            f"graphs {name}",
+            "cycle",
+            f"ops {', '.join(stuck[:5])} wait for one another",
+            "a cycle needs a ram, which is read before it is written",
+        )
     return order
 
 
@@ -254,12 +292,21 @@ def _tags(order: list[NetOp], netlist: Netlist) -> dict[str, DataFormat | None]:
     return tags
 
 
-def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, QueueIo | RamIo],
-          numbers: dict[str, int], numerics: Numerics, tags: dict[str, DataFormat | None]) -> PlanStep:
+def _step(
+    op: NetOp,
+    ops: dict[str, NetOp],
+    netlist: Netlist,
+    io: Mapping[str, QueueIo | RamIo],
+    numbers: dict[str, int],
+    numerics: Numerics,
+    tags: dict[str, DataFormat | None],
+) -> PlanStep:
     ports, source_dfs = [], []
     result = [_source_tile(port.source, ops, netlist) for port in op.inputs]
-    turned = [t[::-1] if sum(tm.name == "transpose" for tm in port.tms or ()) % 2 else t
-              for t, port in zip(result, op.inputs, strict=True)]
+    turned = [
+        t[::-1] if sum(tm.name == "transpose" for tm in port.tms or ()) % 2 else t
+        for t, port in zip(result, op.inputs, strict=True)
+    ]
     tiles = computed_tiles(op, turned)
     for i, (port, tile) in enumerate(zip(op.inputs, result, strict=True)):
         producer = ops.get(port.source)
@@ -276,9 +323,19 @@ def _step(op: NetOp, ops: dict[str, NetOp], netlist: Netlist, io: Mapping[str, Q
         plain = not (port.pad or port.unpad) and tiles[i] == tile
         by_rows = plain and all(tm.name in tms.OF_ROWS for tm in port.tms or ())
         each_row = plain and all(map(tms.is_of_columns, port.tms or ()))
-        ports.append(Port(numbers[port.source], None if producer is not None else io[port.source], prepare, move,
-                          finish, by_rows=by_rows, each_row=each_row, long_row=_long_row(op, i),
-                          takes_rows=i == 0 and builders.stack_of_depthwise(op)))
+        ports.append(
+            Port(
+                numbers[port.source],
+                None if producer is not None else io[port.source],
+                prepare,
+                move,
+                finish,
+                by_rows=by_rows,
+                each_row=each_row,
+                long_row=_long_row(op, i),
+                takes_rows=i == 0 and builders.stack_of_depthwise(op),
+            )
+        )
         source_dfs.append(df)
     history = GradientOutput() if op.gradient_op else None
     context = OpContext(op, numerics, netlist.fused_ops, tuple(source_dfs), tuple(tiles))
@@ -315,8 +372,9 @@ def computed_tiles(op: NetOp, tiles: Sequence[TileDim]) -> list[TileDim]:
     return list(tiles)
 
 
-def _mark_last_uses(steps: list[PlanStep], writes: list[Write], keep: Callable[[str], bool], handed: set[str],
-                    from_io: set[int]) -> None:
+def _mark_last_uses(
+    steps: list[PlanStep], writes: list[Write], keep: Callable[[str], bool], handed: set[str], from_io: set[int]
+) -> None:
     """Fills `last_use` and `free`. Tensors that share memory (an op that only moves values, a TM that is a view,
     rows that a picker chose) count as one. handed: ops that may hand on any of their inputs."""
     owner: dict[int, int] = {}
@@ -338,8 +396,12 @@ def _mark_last_uses(steps: list[PlanStep], writes: list[Write], keep: Callable[[
         last[write.value] = len(steps)
     for index, step in enumerate(steps):
         last.setdefault(step.value, index)
-        step.last_use = tuple(sorted({p.value for p in step.ports if last[p.value] == index} | (
-            {step.value} if last[step.value] == index else set())))
+        step.last_use = tuple(
+            sorted(
+                {p.value for p in step.ports if last[p.value] == index}
+                | ({step.value} if last[step.value] == index else set())
+            )
+        )
         for i, port in enumerate(step.ports):
             mine = owner.get(port.value, port.value)
             alone = sum(owner.get(p.value, p.value) == mine for p in step.ports) == 1
@@ -351,5 +413,9 @@ def _mark_last_uses(steps: list[PlanStep], writes: list[Write], keep: Callable[[
 def check_shape(write: Write, x: Array) -> None:
     """Raises `NetlistError` if what an op pushes is not what the queue holds."""
     if x.shape[1:] != write.io.shape:
-        raise misfit(write.io.describe(), "shape", f"its producer makes (z, R, C) = {shape_text(x)}",
-                     f"an entry is {shape_text(write.io.shape)}")
+        raise misfit(
+            write.io.describe(),
+            "shape",
+            f"its producer makes (z, R, C) = {shape_text(x)}",
+            f"an entry is {shape_text(write.io.shape)}",
+        )

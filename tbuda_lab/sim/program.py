@@ -30,10 +30,21 @@ Progress = Callable[[int, str], None]
 _MORE = "lower a loop count or raise --max-steps; each instruction, and each input of an execute, is one step"
 _FLAGS = ("prologue", "epilogue", "zero", "read_only")
 _OPERANDS = {"set": 1, "inc": 1, "add": 2, "mul": 2, "incwrap": 2}
-_POINTERS = ("rd_ptr_local", "rd_ptr_global", "wr_ptr_global", "rd_ptr_autoinc", "global_rdptr_autoinc",
-             "global_wrptr_autoinc")
-_OF_RAM = {"rd_ptr_global": "rd", "wr_ptr_global": "wr", "rd_ptr_autoinc": "rd_autoinc",
-           "global_rdptr_autoinc": "global_rd_autoinc", "global_wrptr_autoinc": "wr_autoinc"}
+_POINTERS = (
+    "rd_ptr_local",
+    "rd_ptr_global",
+    "wr_ptr_global",
+    "rd_ptr_autoinc",
+    "global_rdptr_autoinc",
+    "global_wrptr_autoinc",
+)
+_OF_RAM = {
+    "rd_ptr_global": "rd",
+    "wr_ptr_global": "wr",
+    "rd_ptr_autoinc": "rd_autoinc",
+    "global_rdptr_autoinc": "global_rd_autoinc",
+    "global_wrptr_autoinc": "wr_autoinc",
+}
 """What a field sets of a ram; the first setting of a run begins with `_FIRST_OF_RAM`."""
 _FIRST_OF_RAM = (("rd_autoinc", 0), ("global_rd_autoinc", 0), ("wr_autoinc", 0))
 
@@ -61,15 +72,21 @@ class IoSetting:
         self.io, self.written, self.values = io, written, values
         self.prologue, self.epilogue, self.zero = (bool(values.get(f, 0)) for f in _FLAGS[:3])
         self.pointers = tuple((f, values[f]) for f in _POINTERS if f in values)
-        self.of_ram = tuple((_OF_RAM[f], value) for f, value in self.pointers if f in _OF_RAM and not (
-            f == "wr_ptr_global" and values.get("read_only", 0)))
+        self.of_ram = tuple(
+            (_OF_RAM[f], value)
+            for f, value in self.pointers
+            if f in _OF_RAM and not (f == "wr_ptr_global" and values.get("read_only", 0))
+        )
         self.legal = False
 
     def agrees(self, other: IoSetting) -> bool:
         """Whether both say the same; what one leaves out it says by its default."""
         one, two = self.values, other.values
-        return all(one.get(key, 0) == two.get(key, 0) for key in {**one, **two}
-                   if key != "rd_ptr_autoinc" or (key in one and key in two))
+        return all(
+            one.get(key, 0) == two.get(key, 0)
+            for key in {**one, **two}
+            if key != "rd_ptr_autoinc" or (key in one and key in two)
+        )
 
 
 _MOST_VALUES = 64
@@ -82,28 +99,49 @@ class WrittenSettings:
 
     def __init__(self, settings: Mapping[str, QueueSetting], io: Mapping[str, QueueIo | RamIo]) -> None:
         self._settings = [(queue, io[queue], written) for queue, written in settings.items()]
-        texts = [(queue, f in _FLAGS, v.strip()) for queue, _, written in self._settings
-                 for f, v in written.fields.items() if isinstance(v, str)]
+        texts = [
+            (queue, f in _FLAGS, v.strip())
+            for queue, _, written in self._settings
+            for f, v in written.fields.items()
+            if isinstance(v, str)
+        ]
         self._texts = list(dict.fromkeys((text, flag) for _, flag, text in texts))
         self.queues: dict[str, dict[str, None]] = {}
         for queue, _, text in texts:
             self.queues.setdefault(text, {})[queue] = None
         self._by_values: dict[tuple[int, ...], dict[str, IoSetting]] = {}
 
-    def now(self, locals: Mapping[str, int], statics: Mapping[str, int],
-            value: Callable[[str, bool], int]) -> dict[str, IoSetting]:
+    def now(
+        self, locals: Mapping[str, int], statics: Mapping[str, int], value: Callable[[str, bool], int]
+    ) -> dict[str, IoSetting]:
         """As numbers, by queue: the same each time that the variables have the same values. value: of a text that is
         neither a local nor a static variable; the second argument says whether it is that of a flag."""
-        key = tuple([locals[text] if text in locals else statics[text] if text in statics else value(text, flag)
-                     for text, flag in self._texts])
+        key = tuple(
+            [
+                locals[text] if text in locals else statics[text] if text in statics else value(text, flag)
+                for text, flag in self._texts
+            ]
+        )
         entry = self._by_values.get(key)
         if entry is None:
             if len(self._by_values) >= _MOST_VALUES:
                 self._by_values.clear()
             numbers = dict(zip(self._texts, key, strict=True))
-            entry = self._by_values[key] = {queue: IoSetting(io, written, {
-                f: numbers[v.strip(), f in _FLAGS] if isinstance(v, str) else int(truth(v)) if f in _FLAGS else int(
-                    v or 0) for f, v in written.fields.items()}) for queue, io, written in self._settings}
+            entry = self._by_values[key] = {
+                queue: IoSetting(
+                    io,
+                    written,
+                    {
+                        f: numbers[v.strip(), f in _FLAGS]
+                        if isinstance(v, str)
+                        else int(truth(v))
+                        if f in _FLAGS
+                        else int(v or 0)
+                        for f, v in written.fields.items()
+                    },
+                )
+                for queue, io, written in self._settings
+            }
         return entry
 
 
@@ -114,8 +152,16 @@ class ProgramRun:
     more is refused before its first turn. None: no limit.
     """
 
-    def __init__(self, program: Program, machine: Machine, statics: dict[str, int], params: Mapping[str, int],
-                 progress: Progress | None = None, cancel: Cancel | None = None, max_steps: int | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        machine: Machine,
+        statics: dict[str, int],
+        params: Mapping[str, int],
+        progress: Progress | None = None,
+        cancel: Cancel | None = None,
+        max_steps: int | None = None,
+    ) -> None:
         self.program = program
         self.machine = machine
         self.statics = statics
@@ -149,8 +195,11 @@ class ProgramRun:
         for epoch, result in self.pending.items():
             missing = ", ".join(g for g in epoch if g not in result)
             waiting = ", ".join(result)
-            raise self._error("P12", f"graphs {waiting} wait for {missing} of their temporal epoch at the end",
-                              "execute all graphs of an epoch before the next one")
+            raise self._error(
+                "P12",
+                f"graphs {waiting} wait for {missing} of their temporal epoch at the end",
+                "execute all graphs of an epoch before the next one",
+            )
 
     def _allocate(self, instruction: Allocate) -> None:
         for name in instruction.queues:
@@ -176,8 +225,9 @@ class ProgramRun:
             try:
                 return int(text, 0)
             except ValueError:
-                raise self._error("variable", f"{text!r} is neither a number nor a variable", "variables begin with $"
-                                  ) from None
+                raise self._error(
+                    "variable", f"{text!r} is neither a number nor a variable", "variables begin with $"
+                ) from None
         return int(operand or 0)
 
     def _take_params(self, instruction: Param) -> None:
@@ -191,8 +241,9 @@ class ProgramRun:
                     self.statics[name] = self.value(written)
                 continue
             if name in self.locals or name in self.statics or name in self.params:
-                raise self._error("variable", f"var {name} hides a variable of the same name",
-                                  "declare it once, outside of loops")
+                raise self._error(
+                    "variable", f"var {name} hides a variable of the same name", "declare it once, outside of loops"
+                )
             self.locals[name] = self.value(written)
 
     def _assign(self, instruction: VarInst) -> None:
@@ -239,8 +290,12 @@ class ProgramRun:
         if self.max_steps is not None:
             least = count * self._body(self.pc)
             if self.steps + least > self.max_steps:
-                raise self._error("steps", f"a loop of {count} turns ({instruction.count}) takes {least} steps or "
-                                  f"more, {self.max_steps} are allowed", _MORE)
+                raise self._error(
+                    "steps",
+                    f"a loop of {count} turns ({instruction.count}) takes {least} steps or "
+                    f"more, {self.max_steps} are allowed",
+                    _MORE,
+                )
         self.loops.append((self.pc, count - 1))
 
     def _body(self, start: int) -> int:
@@ -282,9 +337,11 @@ class ProgramRun:
             self.bound.setdefault(text, {}).update(queues)
         waiting = self.pending.setdefault(epoch, {})
         if graph in waiting:
-            raise self._error("G5", f"graph {graph!r} is executed twice before all graphs of its temporal epoch "
-                              f"({', '.join(epoch)}) ran",
-                              "execute each of them once")
+            raise self._error(
+                "G5",
+                f"graph {graph!r} is executed twice before all graphs of its temporal epoch ({', '.join(epoch)}) ran",
+                "execute each of them once",
+            )
         waiting[graph] = settings
         if len(waiting) < len(epoch):
             return
@@ -318,8 +375,11 @@ class ProgramRun:
         for settings in waiting.values():
             for queue, setting in settings.items():
                 if queue in merged and not merged[queue].agrees(setting):
-                    raise self._error("G5", f"graphs {', '.join(epoch)} run together and set {queue!r} differently",
-                                      "settings of one queue in one temporal epoch must be the same")
+                    raise self._error(
+                        "G5",
+                        f"graphs {', '.join(epoch)} run together and set {queue!r} differently",
+                        "settings of one queue in one temporal epoch must be the same",
+                    )
                 merged[queue] = setting
         return merged
 
@@ -374,29 +434,47 @@ class ProgramRun:
         for field in ("prologue", "epilogue"):
             written = setting.written.fields.get(field)
             if isinstance(written, str) and written.strip() in self.params:
-                raise self._error("G4", f"{field} of {queue!r} is bound to the param {written}",
-                                  "write true or false, or bind it to a variable")
+                raise self._error(
+                    "G4",
+                    f"{field} of {queue!r} is bound to the param {written}",
+                    "write true or false, or bind it to a variable",
+                )
         prologue, epilogue = setting.prologue, setting.epilogue
         if setting.zero and not prologue:
             raise self._error("G1", f"{io.describe()} is zeroed without prologue", "set prologue: true")
         if isinstance(io, RamIo):
             if values.get("global_wrptr_autoinc", 0) and (prologue or epilogue or setting.zero):
-                raise self._error("G2", f"{io.describe()} has global_wrptr_autoinc beside prologue, epilogue or zero",
-                                  "leave one of them out")
+                raise self._error(
+                    "G2",
+                    f"{io.describe()} has global_wrptr_autoinc beside prologue, epilogue or zero",
+                    "leave one of them out",
+                )
             return
-        streaming = not prologue and not epilogue and not values.get("global_rdptr_autoinc", 0) and values.get(
-            "rd_ptr_autoinc", 1)
+        streaming = (
+            not prologue
+            and not epilogue
+            and not values.get("global_rdptr_autoinc", 0)
+            and values.get("rd_ptr_autoinc", 1)
+        )
         if io.readers and streaming and (input_count > io.entries or io.entries % input_count):
-            raise self._error("G3", f"{io.describe()} has {io.entries} entries for {input_count} inputs at a time",
-                              f"a multiple of {input_count} entries")
+            raise self._error(
+                "G3",
+                f"{io.describe()} has {io.entries} entries for {input_count} inputs at a time",
+                f"a multiple of {input_count} entries",
+            )
 
     def _error(self, rule: str, message: str, fix: str = "") -> Exception:
         return misfit(f"program {self.program.name!r}, instruction {max(self.pc - 1, 0)}", rule, message, fix)
 
 
 _INSTRUCTIONS: dict[type[Instruction], Callable[[ProgramRun, Any], None]] = {
-    Execute: ProgramRun._execute, VarInst: ProgramRun._assign, Var: ProgramRun._declare, Loop: ProgramRun._loop,
-    EndLoop: ProgramRun._end_loop, Param: ProgramRun._take_params, Allocate: ProgramRun._allocate,
+    Execute: ProgramRun._execute,
+    VarInst: ProgramRun._assign,
+    Var: ProgramRun._declare,
+    Loop: ProgramRun._loop,
+    EndLoop: ProgramRun._end_loop,
+    Param: ProgramRun._take_params,
+    Allocate: ProgramRun._allocate,
     Deallocate: ProgramRun._deallocate,
 }
 
@@ -404,9 +482,12 @@ _INSTRUCTIONS: dict[type[Instruction], Callable[[ProgramRun, Any], None]] = {
 def check_params(programs: list[Program], params: Mapping[str, int]) -> None:
     """Raises `InputError` for a param that no program takes. `$` may be left out."""
     taken = {name for p in programs for i in p.instructions if isinstance(i, Param) for name in i.names}
-    unknown = [name for name in params if f"${name.removeprefix('$')}" not in taken and (
-        name.removeprefix("$") not in taken)]
+    unknown = [
+        name for name in params if f"${name.removeprefix('$')}" not in taken and (name.removeprefix("$") not in taken)
+    ]
     if unknown:
         listed = ", ".join(sorted(taken)) or "none"
-        raise InputError(f"no program takes the param {', '.join(unknown)}", [Diagnostic(
-            "error", "params", "param", f"the programs take {listed}")])
+        raise InputError(
+            f"no program takes the param {', '.join(unknown)}",
+            [Diagnostic("error", "params", "param", f"the programs take {listed}")],
+        )

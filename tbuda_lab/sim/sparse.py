@@ -107,8 +107,10 @@ class DepthwiseRows:
         slices, blocks = self._weights.shape[1:3]
         if self._sums is None or self._sums[0] is not x.picker:
             windows = x.picker.windows(blocks) if self._alike else None
-            self._sums = x.picker, None if windows is None else WindowSums(
-                windows, self._weights[:, 0], slices * x.shape[2])
+            self._sums = (
+                x.picker,
+                None if windows is None else WindowSums(windows, self._weights[:, 0], slices * x.shape[2]),
+            )
         sums = self._sums[1]
         out = None if sums is None else sums.of(x.source)
         return None if out is None else out.reshape(len(out), slices, *x.shape[2:])
@@ -132,10 +134,13 @@ def build_sparse(context: OpContext) -> Kernel:
     t, rows, columns = context.shape
     h = context.tile_dim[0]  # a picker works in full tiles; smaller ones keep their first rows
     if "sparse_tile_ptr_bits" not in op.attributes and {"indices_len", "num_columns", "starting_row"} & set(
-            op.attributes):
-        raise context.error("sparse-encoding", "its encodings use the old format (indices_len, num_columns, "
-                            "starting_row), which is not supported", "encode the picker again, with "
-                            "sparse_tile_ptr_bits and sparse_ublock_idx_bits")
+        op.attributes
+    ):
+        raise context.error(
+            "sparse-encoding",
+            "its encodings use the old format (indices_len, num_columns, starting_row), which is not supported",
+            "encode the picker again, with sparse_tile_ptr_bits and sparse_ublock_idx_bits",
+        )
     pointer_bits = context.whole("sparse_tile_ptr_bits")
     index_bits = context.whole("sparse_ublock_idx_bits", -1)
     u_kt = context.whole("u_kt")
@@ -147,9 +152,12 @@ def build_sparse(context: OpContext) -> Kernel:
         """(z, R, C) -> (grid rows, column groups, tiles, 32, 32); what a broadcast along c repeats is left out."""
         rt, ct = x.shape[1] // TILE, x.shape[2] // TILE // _column_repeats(op.inputs[index].tms or ())
         if rt % grid_r or ct % fracture:
-            raise context.error("G8", f"input {index} is {rt} x {ct} tiles", f"it is cut into {grid_r} grid rows and "
-                                f"{fracture} groups of columns")
-        tiles = x[0, :, :ct * TILE].reshape(grid_r, rt // grid_r, TILE, fracture, ct // fracture, TILE)
+            raise context.error(
+                "G8",
+                f"input {index} is {rt} x {ct} tiles",
+                f"it is cut into {grid_r} grid rows and {fracture} groups of columns",
+            )
+        tiles = x[0, :, : ct * TILE].reshape(grid_r, rt // grid_r, TILE, fracture, ct // fracture, TILE)
         return np.ascontiguousarray(tiles.transpose(0, 3, 1, 4, 2, 5)).reshape(grid_r, fracture, -1, TILE, TILE)
 
     def matrices(tiles: Array, words: Array, act_rows: int) -> list[Matrix | RowPicker]:
@@ -158,10 +166,21 @@ def build_sparse(context: OpContext) -> Kernel:
                 return matrices
         blocks = per_core(tiles, 0).astype(np.float32, copy=False)
         encodings = per_core(words, 2).astype(np.int32, copy=False).view(np.uint32).reshape(grid_r, fracture, -1)
-        matrices = [_compact(m, t) for m in decode_to_csr(
-            blocks, encodings, t=t, mblock_m=op.blocking.mblock[0], ublock_r=op.blocking.ublock[0], u_kt=u_kt,
-            act_rows=act_rows, pointer_bits=pointer_bits, index_bits=None if index_bits < 0 else index_bits,
-            where=f"op {op.name!r}")]
+        matrices = [
+            _compact(m, t)
+            for m in decode_to_csr(
+                blocks,
+                encodings,
+                t=t,
+                mblock_m=op.blocking.mblock[0],
+                ublock_r=op.blocking.ublock[0],
+                u_kt=u_kt,
+                act_rows=act_rows,
+                pointer_bits=pointer_bits,
+                index_bits=None if index_bits < 0 else index_bits,
+                where=f"op {op.name!r}",
+            )
+        ]
         selected[:] = [(tiles, words, act_rows, matrices)]
         return matrices
 
@@ -171,8 +190,14 @@ def build_sparse(context: OpContext) -> Kernel:
         height, width = act.shape[1] * act.shape[2], columns // fracture
         if act.shape[3] != columns:
             raise context.error("G8", f"the activation is (z, R, C) = {shape_text(act)}", f"it must be {columns} wide")
-        if spill is None and not bias and fracture == 1 and h == TILE and act.dtype == np.float32 and (
-                tiles.shape[0] == words.shape[0] == 1):
+        if (
+            spill is None
+            and not bias
+            and fracture == 1
+            and h == TILE
+            and act.dtype == np.float32
+            and (tiles.shape[0] == words.shape[0] == 1)
+        ):
             only = matrices(tiles[0], words[0], height)[0]
             if isinstance(only, RowPicker):
                 source = np.ascontiguousarray(act.reshape(-1, height, columns))
@@ -197,8 +222,12 @@ def build_sparse(context: OpContext) -> Kernel:
 
 def same_memory(x: Array, y: Array) -> bool:
     """Whether two arrays are the same bytes. Slots are never written in place, and the caller holds on to one."""
-    return x is y or (x.__array_interface__["data"] == y.__array_interface__["data"] and x.shape == y.shape
-                      and x.strides == y.strides and x.dtype == y.dtype)
+    return x is y or (
+        x.__array_interface__["data"] == y.__array_interface__["data"]
+        and x.shape == y.shape
+        and x.strides == y.strides
+        and x.dtype == y.dtype
+    )
 
 
 def _compact(matrix: scipy.sparse.csr_matrix, slices: int) -> Matrix | RowPicker:

@@ -36,13 +36,17 @@ def sequence(context: OpContext, triples: list[Triple], limits: list[int]) -> li
     turns = []
     for i, ((index, length, stride), limit) in enumerate(zip(triples, limits, strict=True)):
         if index < 0 or length <= 0 or stride < length or limit % (index + stride):
-            raise context.error("splice", f"input{i}: [{index}, {length}, {stride}] does not divide its {limit} units",
-                                f"index >= 0, 0 < length <= stride, and {limit} a multiple of index + stride")
+            raise context.error(
+                "splice",
+                f"input{i}: [{index}, {length}, {stride}] does not divide its {limit} units",
+                f"index >= 0, 0 < length <= stride, and {limit} a multiple of index + stride",
+            )
         turns.append(limit // (index + stride))
     if len(set(turns)) != 1:
         raise context.error("splice", f"its inputs last for {turns} turns", "every input must last equally long")
-    return [np.arange(turns[0])[:, None] * (index + stride) + index + np.arange(length)
-            for index, length, stride in triples]
+    return [
+        np.arange(turns[0])[:, None] * (index + stride) + index + np.arange(length) for index, length, stride in triples
+    ]
 
 
 def _by_slice(context: OpContext, triples: list[Triple]) -> Kernel:
@@ -52,7 +56,7 @@ def _by_slice(context: OpContext, triples: list[Triple]) -> Kernel:
         units = sequence(context, triples, [x.shape[1] for x in args])
         args = _same_count(args)
         if units[0].shape[0] == 1:
-            return np.concatenate([x[:, u[0, 0]:u[0, -1] + 1] for x, u in zip(args, units, strict=True)], axis=1)
+            return np.concatenate([x[:, u[0, 0] : u[0, -1] + 1] for x, u in zip(args, units, strict=True)], axis=1)
         begin = np.cumsum([0, *(x.shape[1] for x in args)])
         order = np.concatenate([u + b for u, b in zip(units, begin, strict=False)], axis=1).reshape(-1)
         return np.concatenate(args, axis=1)[:, order]
@@ -73,9 +77,12 @@ def _by_ublock(context: OpContext, triples: list[Triple]) -> Kernel:
         sizes = []  # ublocks of each input on a core
         for i, x in enumerate(args):
             if x.shape[2] % (gr * height) or x.shape[3] % (gc * width) or x.shape[1] != t:
-                raise context.error("G8", f"input {i} is (z, R, C) = {shape_text(x)}",
-                                    f"it must be {t} slices of whole ublocks of {height} x {width} elements on each "
-                                    f"of {gr} x {gc} cores")
+                raise context.error(
+                    "G8",
+                    f"input {i} is (z, R, C) = {shape_text(x)}",
+                    f"it must be {t} slices of whole ublocks of {height} x {width} elements on each "
+                    f"of {gr} x {gc} cores",
+                )
             sizes.append((x.shape[2] // (gr * height), x.shape[3] // (gc * width)))
         units = sequence(context, triples, [m * n for m, n in sizes])
         n = args[0].shape[0]
@@ -97,8 +104,11 @@ def _by_ublock(context: OpContext, triples: list[Triple]) -> Kernel:
         joined = np.concatenate(pieces, axis=5)
         m, k = rows // (gr * height), columns // (gc * width)
         if joined.shape[4] * joined.shape[5] != m * k:
-            raise context.error("splice", f"its inputs give {joined.shape[4] * joined.shape[5]} ublocks per core",
-                                f"the output has {m} x {k}")
+            raise context.error(
+                "splice",
+                f"its inputs give {joined.shape[4] * joined.shape[5]} ublocks per core",
+                f"the output has {m} x {k}",
+            )
         split, back = ((m, k), (0, 1, 2, 4, 6, 3, 5, 7)) if by_rows else ((k, m), (0, 1, 2, 5, 6, 3, 4, 7))
         return joined.reshape(n, t, gr, gc, *split, height, width).transpose(back).reshape(n, t, rows, columns)
 

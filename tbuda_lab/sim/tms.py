@@ -61,7 +61,7 @@ def broadcast(x: Array, dim: str, k: int) -> Array:
     axis = {"z": 1, "r": 2, "c": 3}[dim]
     if x.shape[axis] == 1 or x.strides[axis] == 0:  # all along the axis is one
         one = x[(slice(None),) * axis + (slice(1),)]
-        return repeat_to(one, (*x.shape[:axis], k * x.shape[axis], *x.shape[axis + 1:]))
+        return repeat_to(one, (*x.shape[:axis], k * x.shape[axis], *x.shape[axis + 1 :]))
     if dim == "z":
         return repeat_to(x[:, None], (n, k, z, rows, columns)).reshape(n, k * z, rows, columns)
     if dim == "r":
@@ -100,15 +100,16 @@ def retile(x: Array, old: TileDim, new: TileDim) -> Array:
     """Tiles of another size, each with what it had at the top left: rows and columns beyond `new` are cut off, missing
     ones are 0."""
     n, z, rows, columns = x.shape
-    tiles = x.reshape(n, z, rows // old[0], old[0], columns // old[1], old[1])[:, :, :, :new[0], :, :new[1]]
+    tiles = x.reshape(n, z, rows // old[0], old[0], columns // old[1], old[1])[:, :, :, : new[0], :, : new[1]]
     below, right = max(new[0] - old[0], 0), max(new[1] - old[1], 0)
     if below or right:
         tiles = np.pad(tiles, ((0, 0), (0, 0), (0, 0), (0, below), (0, 0), (0, right)))
     return tiles.reshape(n, z, rows // old[0] * new[0], columns // old[1] * new[1])
 
 
-def compile_input(op_name: str, index: int, port: OpInput, tile_dim: TileDim,
-                  goal: TileDim | None = None) -> Move | None:
+def compile_input(
+    op_name: str, index: int, port: OpInput, tile_dim: TileDim, goal: TileDim | None = None
+) -> Move | None:
     """What stands between a source and an op's port: unpad, the TM list in order, pad; None if nothing does.
 
     tile_dim: (height, width) of the source's tiles, the unit of pads. goal: of the tiles that the op computes in, after
@@ -155,8 +156,12 @@ def compile_list(tms: Sequence[Tm], tile_dim: TileDim, where: str) -> tuple[list
         elif tm.name in _BY_COUNT:
             moves.append((text, _by_count(tm.name, int(tm.args[0]), h, w)))
         else:
-            raise misfit(where, "O9", f"unknown TM {tm.name!r}",
-                         "one of transpose, broadcast, hslice, hstack, vslice, vstack, pad, tile_broadcast")
+            raise misfit(
+                where,
+                "O9",
+                f"unknown TM {tm.name!r}",
+                "one of transpose, broadcast, hslice, hstack, vslice, vstack, pad, tile_broadcast",
+            )
     return moves, (h, w)
 
 
@@ -213,7 +218,7 @@ def _unpad(rows: int, columns: int) -> Move:
     def run(x: Array) -> Array:
         if rows >= x.shape[2] or columns >= x.shape[3]:
             raise ValueError("nothing would be left")
-        return x[:, :, :x.shape[2] - rows, :x.shape[3] - columns]
+        return x[:, :, : x.shape[2] - rows, : x.shape[3] - columns]
 
     return run
 
@@ -230,8 +235,12 @@ def _by_count(name: str, k: int, h: int, w: int) -> Move:
 
     def run(x: Array) -> Array:
         z, rows, columns = x.shape[1:]
-        units, what = {"hslice": (columns // w, "tile columns"), "vslice": (rows // h, "tile rows"),
-                       "hstack": (z, "slices"), "vstack": (z, "slices")}[name]
+        units, what = {
+            "hslice": (columns // w, "tile columns"),
+            "vslice": (rows // h, "tile rows"),
+            "hstack": (z, "slices"),
+            "vstack": (z, "slices"),
+        }[name]
         if k < 0 or (k == 0 and "slice" in name) or (k and units % k):
             raise ValueError(f"{k} does not divide the {units} {what}")
         result: Array = function(x, k)

@@ -19,8 +19,13 @@ from tbuda_lab.sim.arrays import misfit
 
 def dynamic_queues(netlist: Netlist) -> set[str]:
     """Names of queues that a program allocates."""
-    return {name for program in netlist.programs for i in program.instructions if isinstance(i, Allocate)
-            for name in i.queues}
+    return {
+        name
+        for program in netlist.programs
+        for i in program.instructions
+        if isinstance(i, Allocate)
+        for name in i.queues
+    }
 
 
 def epochs(netlist: Netlist, arch: str) -> dict[str, tuple[str, ...]]:
@@ -46,8 +51,13 @@ def epochs(netlist: Netlist, arch: str) -> dict[str, tuple[str, ...]]:
                 if producer is None or producer == g.name:
                     continue
                 if netlist.graphs[producer].target_device == g.target_device:
-                    raise misfit(f"op {op.name!r}", "G3", f"reads op {port.source!r} of graph {producer!r}, which is "
-                                 f"on the same device as its own graph {g.name!r}", "link the graphs by a queue")
+                    raise misfit(
+                        f"op {op.name!r}",
+                        "G3",
+                        f"reads op {port.source!r} of graph {producer!r}, which is "
+                        f"on the same device as its own graph {g.name!r}",
+                        "link the graphs by a queue",
+                    )
                 group[root(g.name)] = root(producer)
     if arch != "grayskull":
         _merge_neighbours(netlist, group, root)
@@ -64,8 +74,15 @@ def _merge_neighbours(netlist: Netlist, group: dict[str, str], root: Callable[[s
     flow = _flow(netlist, root)
     runs = [_epoch_order(program, netlist, root) for program in netlist.programs]
     while True:
-        first, second = next(((a, b) for order in runs for a, b in itertools.pairwise(order)
-                              if a and b and _mergeable(a, b, runs, devices, netlist, flow)), ("", ""))
+        first, second = next(
+            (
+                (a, b)
+                for order in runs
+                for a, b in itertools.pairwise(order)
+                if a and b and _mergeable(a, b, runs, devices, netlist, flow)
+            ),
+            ("", ""),
+        )
         if not first:
             return
         group[second] = first
@@ -90,13 +107,24 @@ def _epoch_order(program: Program, netlist: Netlist, root: Callable[[str], str])
 def _flow(netlist: Netlist, root: Callable[[str], str]) -> Callable[[str, str], bool]:
     """Whether an op of the first epoch fills a queue that an op of the second reads."""
     owner = {op: g.name for g in netlist.graphs.values() for op in g.ops}
-    links = {(owner[q.input], g.name) for g in netlist.graphs.values() for op in g.ops.values() for port in op.inputs
-             if (q := netlist.queues.get(port.source)) is not None and q.type == "queue" and q.input in owner}
+    links = {
+        (owner[q.input], g.name)
+        for g in netlist.graphs.values()
+        for op in g.ops.values()
+        for port in op.inputs
+        if (q := netlist.queues.get(port.source)) is not None and q.type == "queue" and q.input in owner
+    }
     return lambda first, second: any(root(a) == first and root(b) == second for a, b in links)
 
 
-def _mergeable(first: str, second: str, runs: list[list[str]], devices: dict[str, set[int]], netlist: Netlist,
-               flow: Callable[[str, str], bool]) -> bool:
+def _mergeable(
+    first: str,
+    second: str,
+    runs: list[list[str]],
+    devices: dict[str, set[int]],
+    netlist: Netlist,
+    flow: Callable[[str, str], bool],
+) -> bool:
     if first == second or devices[first] & devices[second]:
         return False
     if netlist.graphs[first].input_count != netlist.graphs[second].input_count:
@@ -106,7 +134,9 @@ def _mergeable(first: str, second: str, runs: list[list[str]], devices: dict[str
     for order in runs:
         places = [i for i, name in enumerate(order) if name in (first, second)]
         # every appearance must be the pair, once and in this order
-        if len(places) % 2 or any(order[a] != first or order[b] != second or b != a + 1
-                                  for a, b in zip(places[::2], places[1::2], strict=True)):
+        if len(places) % 2 or any(
+            order[a] != first or order[b] != second or b != a + 1
+            for a, b in zip(places[::2], places[1::2], strict=True)
+        ):
             return False
     return True

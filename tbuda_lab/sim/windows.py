@@ -71,8 +71,9 @@ def find_windows(index: Array, blocks: int) -> Windows | None:
     y = np.arange(out_rows)[:, None] * stride + down_by[:, None, None]
     x = np.arange(columns) * stride + across[:, None, None]
     expected = np.full_like(flat, -1)
-    expected[:, :out_rows * columns] = np.where((y >= 0) & (y < height) & (x >= 0) & (x < width), y * width + x,
-                                                -1).reshape(blocks, -1)
+    expected[:, : out_rows * columns] = np.where(
+        (y >= 0) & (y < height) & (x >= 0) & (x < width), y * width + x, -1
+    ).reshape(blocks, -1)
     if not np.array_equal(flat, expected):
         return None
     taps = (down_by - dy.first) // dy.step * dx.count + (across - dx.first) // dx.step
@@ -93,20 +94,23 @@ class WindowSums:
         self._rows = rows
         self._count = windows.out[0] * windows.out[1]
         self._convolve = _convolution(windows, rows, self._kernels) or (
-            lambda pixels, i: _sum_windows(windows, pixels, self._kernels[i]))
+            lambda pixels, i: _sum_windows(windows, pixels, self._kernels[i])
+        )
 
     def of(self, source: Array) -> Array | None:
         """(n, rows, C), of pixels (n, pixels, C); None if a result is not finite."""
         several, rows, columns = len(self._kernels) > 1, self._rows, source.shape[2]
-        results = [self._convolve(source[i if len(source) > 1 else 0], i if several else 0)
-                   for i in range(max(len(source), len(self._kernels)))]
+        results = [
+            self._convolve(source[i if len(source) > 1 else 0], i if several else 0)
+            for i in range(max(len(source), len(self._kernels)))
+        ]
         if len(results) == 1 and len(results[0]) == rows:
             out = results[0][None]
         else:
             out = np.empty((len(results), rows, columns), np.float32)
             for target, result in zip(out, results, strict=True):
-                target[:self._count] = result[:self._count]
-        out[:, self._count:] = 0
+                target[: self._count] = result[: self._count]
+        out[:, self._count :] = 0
         # a sum of finite numbers is finite, but for an overflow: then the taps are multiplied as they are
         flat = out.reshape(-1)
         return out if np.isfinite(np.dot(flat, flat)) or np.isfinite(flat).all() else None
@@ -123,8 +127,12 @@ def _convolution(windows: Windows, rows: int, kernels: Array) -> Callable[[Array
     torch = loaded_torch()
     (height, width), (out_rows, out_columns), (dy, dx) = windows.image, windows.out, (windows.dy, windows.dx)
     stride, left = windows.stride, -dx.first
-    if torch is None or not torch.backends.mkldnn.is_available() or left < 0 or (
-            out_columns != (width + left - dx.last - 1) // stride + 1):
+    if (
+        torch is None
+        or not torch.backends.mkldnn.is_available()
+        or left < 0
+        or (out_columns != (width + left - dx.last - 1) // stride + 1)
+    ):
         return None
 
     def spare(wanted: int) -> tuple[int, int]:
@@ -146,7 +154,7 @@ def _convolution(windows: Windows, rows: int, kernels: Array) -> Callable[[Array
     channels = kernels.shape[3]
 
     def run(pixels: Array, number: int) -> Array:
-        image = tensor(torch, pixels[:height * width].reshape(1, height, width, channels)).permute(0, 3, 1, 2)
+        image = tensor(torch, pixels[: height * width].reshape(1, height, width, channels)).permute(0, 3, 1, 2)
         out = torch.conv2d(image, weights[number], None, stride, (padding, left), (dy.step, dx.step), channels)
         flat: Array = out.permute(0, 2, 3, 1).reshape(-1, channels).numpy()
         return flat[part]
@@ -165,8 +173,9 @@ def _sum_windows(windows: Windows, pixels: Array, kernel: Array) -> Array:
         view = np.lib.stride_tricks.as_strided(framed, (out_rows, *taps, out_columns * columns), (a, *steps, c))
         joined: Array = np.einsum("hyxc,yxc->hc", view, np.tile(kernel, (1, 1, out_columns)))
         return joined.reshape(-1, columns)
-    view = np.lib.stride_tricks.as_strided(framed, (out_rows, out_columns, *taps, columns), (
-        a * windows.stride, b * windows.stride, *steps, c))
+    view = np.lib.stride_tricks.as_strided(
+        framed, (out_rows, out_columns, *taps, columns), (a * windows.stride, b * windows.stride, *steps, c)
+    )
     apart: Array = np.einsum("hwyxc,yxc->hwc", view, kernel)
     return apart.reshape(-1, columns)
 
@@ -175,10 +184,10 @@ def _frame(pixels: Array, windows: Windows) -> Array:
     """(rows, columns, C) of the image that the windows see, zero where they reach beyond it."""
     (height, width), (out_rows, out_columns) = windows.image, windows.out
     dy, dx, stride = windows.dy, windows.dx, windows.stride
-    image = pixels[:height * width].reshape(height, width, -1)
+    image = pixels[: height * width].reshape(height, width, -1)
     top, left = dy.first, dx.first
     bottom, right = (out_rows - 1) * stride + dy.last + 1, (out_columns - 1) * stride + dx.last + 1
-    inside = image[max(top, 0):bottom, max(left, 0):right]
+    inside = image[max(top, 0) : bottom, max(left, 0) : right]
     if top >= 0 and left >= 0 and bottom <= height and right <= width:
         return inside
     framed = np.empty((bottom - top, right - left, image.shape[2]), image.dtype)

@@ -110,8 +110,17 @@ _MATMUL = ("math", "spill", "step", "operands", "inner", "tiles", "one", "spill_
 FEATURES = {
     "matmul": _MATMUL,
     "depthwise": ("math", "spill", "step", "one"),
-    "sparse_matmul": ("nz", "nz_cols", "nz_math", "nzu_cols", "nzu_tiles", "strips", "strip_cols", "strip_blocks",
-                      "tiles"),
+    "sparse_matmul": (
+        "nz",
+        "nz_cols",
+        "nz_math",
+        "nzu_cols",
+        "nzu_tiles",
+        "strips",
+        "strip_cols",
+        "strip_blocks",
+        "tiles",
+    ),
     "reduce": ("blocks", "tiles", "inner_tiles"),
     "reduce_z": ("one", "blocks", "tiles", "z_step_tiles", "z_step_blocks", "z_wait"),
 }
@@ -165,8 +174,9 @@ def _join(key: Key, parts: list[tuple[Sheet, list[int]]]) -> KeyRuns:
     table = np.stack([*features.values(), measured], axis=1)
     _, first = np.unique(table, axis=0, return_index=True)
     keep = np.sort(first)
-    counts = {name: np.concatenate([sheet.counts[name][rows] for sheet, rows in parts])[keep]
-              for name in parts[0][0].counts}
+    counts = {
+        name: np.concatenate([sheet.counts[name][rows] for sheet, rows in parts])[keep] for name in parts[0][0].counts
+    }
     return KeyRuns(key, counts, {name: values[keep] for name, values in features.items()}, measured[keep])
 
 

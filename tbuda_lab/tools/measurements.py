@@ -117,18 +117,20 @@ def open_cells(path: Path, strict: bool) -> Cells:
         raise InputError(f"{path}: the sheet is empty")
     header = [name.strip() for name in rows[0][1]]
     if len(header) * len(rows) > SMALL + 4 * len(text):  # rows are as wide as the header, whatever they hold
-        raise InputError(f"{path}: {len(header)} columns over {len(rows)} rows, most of them empty: that is not a "
-                         "sheet of measurements")
+        raise InputError(
+            f"{path}: {len(header)} columns over {len(rows)} rows, most of them empty: that is not a "
+            "sheet of measurements"
+        )
     cells = Cells(path, header, [], [], strict)
     for line, row in rows[1:]:
         if [name.strip() for name in row] == header:
             cells.say(line, " repeats the header and is left out")
             continue
-        if any(cell.strip() for cell in row[len(header):]):
+        if any(cell.strip() for cell in row[len(header) :]):
             if strict:
                 raise InputError(f"{path}:{line}: {len(row)} cells under {len(header)} columns")
             cells.say(line, f": {len(row)} cells under {len(header)} columns; those beyond them are left out")
-        cells.rows.append([*row, *[""] * (len(header) - len(row))][:len(header)])
+        cells.rows.append([*row, *[""] * (len(header) - len(row))][: len(header)])
         cells.lines.append(line)
     return cells
 
@@ -155,10 +157,16 @@ INPUTS_PER_RUN = 128
 
 _COLUMNS = {
     "t": ("output_t", "t", "input0_t"),
-    "mblock_m": ("output_mb_r", "mblock_m"), "mblock_n": ("output_mb_c", "mblock_n"),
-    "ublock_r": ("output_ub_r", "ublock_rt", "ublock_r"), "ublock_c": ("output_ub_c", "ublock_ct", "ublock_c"),
-    "m_k": ("mblock_k", "m_k"), "u_kt": ("ublock_kt", "u_kt"), "z": ("z",), "nz_tiles": ("nz_tiles",),
-    "nz_ublocks": ("nz_ublocks",), "nz_strips": ("nz_strips",),
+    "mblock_m": ("output_mb_r", "mblock_m"),
+    "mblock_n": ("output_mb_c", "mblock_n"),
+    "ublock_r": ("output_ub_r", "ublock_rt", "ublock_r"),
+    "ublock_c": ("output_ub_c", "ublock_ct", "ublock_c"),
+    "m_k": ("mblock_k", "m_k"),
+    "u_kt": ("ublock_kt", "u_kt"),
+    "z": ("z",),
+    "nz_tiles": ("nz_tiles",),
+    "nz_ublocks": ("nz_ublocks",),
+    "nz_strips": ("nz_strips",),
 }
 _REQUIRED = ("mblock_m", "mblock_n", "ublock_r", "ublock_c")
 _OP = ("Unary-Type", "Binary-Type", "quant_type", "op_type", "type")
@@ -188,8 +196,20 @@ class Sheet:
     def block(self, rows: npt.NDArray[np.intp]) -> Block:
         """The blocks of some rows."""
         c = {name: values[rows] for name, values in self.counts.items()}
-        return Block(c["t"], c["mblock_m"], c["mblock_n"], c["ublock_r"], c["ublock_c"], c["m_k"], c["u_kt"], c["z"],
-                     c["fidelity"].astype(np.int64), c["nz_tiles"], c["nz_ublocks"], c["nz_strips"])
+        return Block(
+            c["t"],
+            c["mblock_m"],
+            c["mblock_n"],
+            c["ublock_r"],
+            c["ublock_c"],
+            c["m_k"],
+            c["u_kt"],
+            c["z"],
+            c["fidelity"].astype(np.int64),
+            c["nz_tiles"],
+            c["nz_ublocks"],
+            c["nz_strips"],
+        )
 
     def estimate(self, arch: str, table: Table | None = None) -> npt.NDArray[np.int64]:
         """Estimated cycles per input of every run, 0 of those refused: one call of the model per kind of run."""
@@ -201,10 +221,23 @@ class Sheet:
             rows = np.array(members)
             b = self.block(rows)
             estimate[rows] = cycles(
-                key.kind, arch=arch, df=df, fidelity=np.asarray(b.fidelity), t=b.t, mblock_m=b.mblock_m,
-                mblock_n=b.mblock_n, ublock_r=b.ublock_r, ublock_c=b.ublock_c, m_k=b.m_k, u_kt=b.u_kt, z=b.z,
-                dim=key.variant if key.kind == "reduce" else None, approximate=key.variant == "approximate",
-                vector=vector, l1_acc=key.variant == "l1_acc", sparse=(b.nz_tiles, b.nz_ublocks, b.nz_strips),
+                key.kind,
+                arch=arch,
+                df=df,
+                fidelity=np.asarray(b.fidelity),
+                t=b.t,
+                mblock_m=b.mblock_m,
+                mblock_n=b.mblock_n,
+                ublock_r=b.ublock_r,
+                ublock_c=b.ublock_c,
+                m_k=b.m_k,
+                u_kt=b.u_kt,
+                z=b.z,
+                dim=key.variant if key.kind == "reduce" else None,
+                approximate=key.variant == "approximate",
+                vector=vector,
+                l1_acc=key.variant == "l1_acc",
+                sparse=(b.nz_tiles, b.nz_ublocks, b.nz_strips),
                 table=table,
             )
         estimate[list(self.refused)] = 0
@@ -220,11 +253,14 @@ def read_sheet(path: Path, kind: str | None = None, *, strict: bool = True) -> S
     """
     cells = open_cells(path, strict)
     count = len(cells.rows)
-    counts = {name: cells.numbers(names, None if name in _REQUIRED else _least(name), _least(name))
-              for name, names in _COLUMNS.items()}
+    counts = {
+        name: cells.numbers(names, None if name in _REQUIRED else _least(name), _least(name))
+        for name, names in _COLUMNS.items()
+    }
     fidelity = [text or "LoFi" for text in cells.texts(_FIDELITY) or [""] * count]
-    counts["fidelity"] = np.array([f.passes for f in cells.parse(fidelity, parse_fidelity, MathFidelity.LoFi)],
-                                  dtype=np.float64)
+    counts["fidelity"] = np.array(
+        [f.passes for f in cells.parse(fidelity, parse_fidelity, MathFidelity.LoFi)], dtype=np.float64
+    )
     texts = cells.texts(_FORMAT)
     if texts is None:
         texts = _assumed_formats(cells)
@@ -240,8 +276,7 @@ def read_sheet(path: Path, kind: str | None = None, *, strict: bool = True) -> S
     refused = sorted(cells.refused)
     if measured is not None:
         measured[[*unknown, *refused]] = math.nan
-    return Sheet(path, cells.header, cells.rows, keys, formats, vectors, counts, measured, cells.notes,
-                 tuple(refused))
+    return Sheet(path, cells.header, cells.rows, keys, formats, vectors, counts, measured, cells.notes, tuple(refused))
 
 
 def _assumed_formats(cells: Cells) -> list[str]:
@@ -278,11 +313,16 @@ def _kinds(cells: Cells, kind: str | None) -> tuple[list[str], list[int]]:
         return [max(in_name, key=len)] * count, []
     for columns, existing in (({"m_k", "u_kt"}, "matmul"), ({"z"}, "reduce")):
         if columns <= set(cells.header):
-            cells.say(0, f"neither a column nor the file name gives the op type: taken as {existing}, which has "
-                         f"columns {' and '.join(sorted(columns))}")
+            cells.say(
+                0,
+                f"neither a column nor the file name gives the op type: taken as {existing}, which has "
+                f"columns {' and '.join(sorted(columns))}",
+            )
             return [existing] * count, []
-    raise InputError(f"{cells.path}: neither a column ({', '.join(_OP)}) nor the file name gives the op type; "
-                     f"name it with --op: {', '.join(KINDS)}")
+    raise InputError(
+        f"{cells.path}: neither a column ({', '.join(_OP)}) nor the file name gives the op type; "
+        f"name it with --op: {', '.join(KINDS)}"
+    )
 
 
 def _variants(cells: Cells, kinds: list[str]) -> list[str]:

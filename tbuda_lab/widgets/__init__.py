@@ -22,9 +22,16 @@ _HOMES = {
     "views.profile": ("ProfileView",),
     "views.trace": ("RunTrace",),
     "views.workbench": (
-        "BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView", "StaticView",
+        "BringUp",
+        "EpochGrid",
+        "GraphView",
+        "NetlistView",
+        "OpTable",
+        "OverridesPanel",
+        "ProblemsView",
+        "StaticView",
     ),
-}  # fmt: skip
+}
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_HOME)

@@ -134,19 +134,26 @@ class FramePacket:
 
 
 LABELS = {
-    "trace": "Trace", "passes": "Passes", "lower": "Lower", "balance": "Balance", "place": "Place", "emit": "Netlist",
-    "check": "Check", "run": "Run", "verify": "Verify",
+    "trace": "Trace",
+    "passes": "Passes",
+    "lower": "Lower",
+    "balance": "Balance",
+    "place": "Place",
+    "emit": "Netlist",
+    "check": "Check",
+    "run": "Run",
+    "verify": "Verify",
 }
 
 
 @dataclasses.dataclass
 class Stage:
     name: str
-    state: str = "pending"    # pending, running, done, failed, cancelled
+    state: str = "pending"  # pending, running, done, failed, cancelled
     seconds: float | None = None
     detail: str = ""
     started: float = 0.0
-    spent: float = 0.0        # by this work: a model may be placed more than once to decide on fusing
+    spent: float = 0.0  # by this work: a model may be placed more than once to decide on fusing
     fraction: float = 0.0
 
 
@@ -216,7 +223,10 @@ class StatusBoard:
             "cancellable": self.running and not self.cancelling,
             "stages": [
                 {
-                    "name": LABELS.get(s.name, s.name), "state": s.state, "seconds": s.seconds, "detail": s.detail,
+                    "name": LABELS.get(s.name, s.name),
+                    "state": s.state,
+                    "seconds": s.seconds,
+                    "detail": s.detail,
                     **({"elapsed": round(s.spent + now - s.started, 3)} if s.state == "running" else {}),
                 }
                 for s in stages

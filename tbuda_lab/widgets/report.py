@@ -52,9 +52,13 @@ def chosen_pages(pages: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def report_html(
-    session: Session, comparisons: Sequence[Comparison] = (), *, pages: str | Sequence[str] = "all",
-    redact: str = "nothing", tables: Mapping[str, Any] | None = None,
-) -> str:  # fmt: skip
+    session: Session,
+    comparisons: Sequence[Comparison] = (),
+    *,
+    pages: str | Sequence[str] = "all",
+    redact: str = "nothing",
+    tables: Mapping[str, Any] | None = None,
+) -> str:
     """The page as text: summary, graph of each stage, grid of each epoch, op table, netlist, warnings, memory, what the
     edits changed, timeline, passes.
 
@@ -77,7 +81,7 @@ def report_html(
     frames = [_with_pages(f, chosen) for f in frames]
     name = session.name if redact in ("nothing", "shapes") else "A model"
     if tables is not None and redact != "nothing":
-        raise InputError("tables of ops name them and their shapes: share a page with redact=\"nothing\"")
+        raise InputError('tables of ops name them and their shapes: share a page with redact="nothing"')
     return page_html(f"{name} on {session.device.name}", frames, _status(session), script, tables)
 
 
@@ -110,20 +114,30 @@ def write_page(text: str, path: str | pathlib.Path) -> pathlib.Path:
 
 
 def page_html(
-    title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str,
+    title: str,
+    frames: Sequence[Frame],
+    status: Mapping[str, Any],
+    script: str,
     tables: Mapping[str, Any] | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """The page of a session; where scripts are off, the static pictures show (not in a packed page)."""
     by_key = {f.key: f for f in frames}
-    static = "This page needs scripts." if tables is not None else (
-        fragments.bringup_html(by_key) + fragments.problems_html(by_key))
+    static = (
+        "This page needs scripts."
+        if tables is not None
+        else (fragments.bringup_html(by_key) + fragments.problems_html(by_key))
+    )
     return document(title, frames, status, script, static, tables)
 
 
 def document(
-    title: str, frames: Sequence[Frame], status: Mapping[str, Any], script: str, static: str,
+    title: str,
+    frames: Sequence[Frame],
+    status: Mapping[str, Any],
+    script: str,
+    static: str,
     tables: Mapping[str, Any] | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """Frames, status and the bundle in one page; where scripts are off, `static` shows. tables: see `report_html`."""
     embedded: dict[str, Any] = {"title": title, "status": status, "frames": [_embed(f) for f in frames]}
     kind, packed = "application/json", ""
@@ -179,8 +193,12 @@ def shared_tables(session: Session, count: int = SHARED, seconds: float | None =
     by_time = [row.op for row in sorted(session.profile().ops, key=lambda row: -row.time)]
     ops = list(dict.fromkeys((*named, *by_time)))[: max(count, TABLES)]
     why = {op: {"ok": True, "rev": session.rev, **why_data(session, {"op": op})} for op in ops[:count]}
-    return {"suggest": hints, "why": why, "count": len(ops),
-            "legal": [legal_frame(session.legal(op), session.rev, 0) for op in ops]}
+    return {
+        "suggest": hints,
+        "why": why,
+        "count": len(ops),
+        "legal": [legal_frame(session.legal(op), session.rev, 0) for op in ops],
+    }
 
 
 def _timeline(session: Session) -> list[Frame]:
@@ -268,19 +286,59 @@ WHAT = ("nothing", "names", "shapes", "both")
 LEFT_OUT = "(left out)"
 
 _WORDS = (
-    "op_type", "op_df", "op_fidelity", "op_stream", "op_limiter", "node_type", "node_df", "queue_kind", "queue_df",
-    "queue_what", "step_name", "step_label", "step_doc", "severity", "rule",
-)  # fmt: skip
+    "op_type",
+    "op_df",
+    "op_fidelity",
+    "op_stream",
+    "op_limiter",
+    "node_type",
+    "node_df",
+    "queue_kind",
+    "queue_df",
+    "queue_what",
+    "step_name",
+    "step_label",
+    "step_doc",
+    "severity",
+    "rule",
+)
 """Columns whose strings are the compiler's own words."""
 _META = (
-    "kinds", "locations", "classes", "totals", "device", "arch", "stage", "side", "pass", "label", "noc", "doc",
-    "verdict", "options", "channels", "directions", "grid_a", "grid_b",
-)  # fmt: skip
+    "kinds",
+    "locations",
+    "classes",
+    "totals",
+    "device",
+    "arch",
+    "stage",
+    "side",
+    "pass",
+    "label",
+    "noc",
+    "doc",
+    "verdict",
+    "options",
+    "channels",
+    "directions",
+    "grid_a",
+    "grid_b",
+)
 _KEPT = ("start", "now", "previous")
 _SHAPES = (
-    "op_t", "op_mblock_m", "op_mblock_n", "op_ublock_r", "op_ublock_c", "op_m_k", "op_u_kt", "op_buf_size_mb",
-    "op_l1_input", "op_l1_output", "op_l1_param", "op_l1_intermed", "op_l1_total",
-)  # fmt: skip
+    "op_t",
+    "op_mblock_m",
+    "op_mblock_n",
+    "op_ublock_r",
+    "op_ublock_c",
+    "op_m_k",
+    "op_u_kt",
+    "op_buf_size_mb",
+    "op_l1_input",
+    "op_l1_output",
+    "op_l1_param",
+    "op_l1_intermed",
+    "op_l1_total",
+)
 _SIZES = re.compile(r"\d+(?:\s*[x×,]\s*\d+)+|(?<=[\[(=])\d+")
 _NUMBERS = re.compile(r"[\d\s()\[\]x×,.:-]*")
 

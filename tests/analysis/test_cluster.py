@@ -71,8 +71,10 @@ def test_the_frame_says_the_same(session: Session) -> None:
     c = Frame.unpack(*cluster_frame(session.result).pack()).columns
     assert c["chip_id"].tolist() == list(result.chips) and c["chip_cycles"].max() == result.slowest
     assert c["link_forth"].sum() + c["link_back"].sum() == sum(link.bytes for link in result.links)
-    assert {(a, b): n for a, b, n in zip(c["move_from"].tolist(), c["move_to"].tolist(), c["move_bytes"].tolist(),
-                                         strict=True)} == result.moves
+    assert {
+        (a, b): n
+        for a, b, n in zip(c["move_from"].tolist(), c["move_to"].tolist(), c["move_bytes"].tolist(), strict=True)
+    } == result.moves
 
 
 @pytest.mark.parametrize(("chips", "size"), [(2, (2, 1)), (8, (4, 2)), (32, (8, 4))])
@@ -103,4 +105,5 @@ def test_an_op_put_on_another_chip_is_there(graph) -> None:
     assert session.compile().placement.ops[op].chip == other
     assert f"override_op_placement('{op}', chip_id={other})" in session.to_python()
     assert session.result.placement.epochs[session.result.placement.ops[op].epoch].index in (
-        cluster_map(session.result).chips[other].epochs)
+        cluster_map(session.result).chips[other].epochs
+    )

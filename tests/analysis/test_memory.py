@@ -119,12 +119,14 @@ def overlaps(dram: DramMap) -> list[tuple[str, str]]:
     """Every two queues that have an address in common, by brute force."""
     blocks = [
         (u.queue.chip, u.queue.location, channel, address, address + u.queue.bytes_per_buffer, u)
-        for u in dram.queues.values() for channel, address in u.queue.buffers
+        for u in dram.queues.values()
+        for channel, address in u.queue.buffers
     ]
     return [
-        (x[5].name, y[5].name) for x, y in itertools.combinations(blocks, 2)
+        (x[5].name, y[5].name)
+        for x, y in itertools.combinations(blocks, 2)
         if x[:3] == y[:3] and x[3] < y[4] and y[3] < x[4]
-    ]  # fmt: skip
+    ]
 
 
 def test_no_address_has_two_queues(session: Session) -> None:
@@ -193,8 +195,12 @@ def test_the_frame_says_the_same(session: Session) -> None:
     assert {n: int(u) for n, u in zip(names, used, strict=True)} == {n: session.l1(n).used for n in names}
     queues = frame.text("queue_name")
     assert queues == list(dram.queues)
-    got = [(queues[q], int(ch), int(a)) for q, ch, a in zip(
-        c["block_queue"].tolist(), c["block_channel"].tolist(), c["block_address"].tolist(), strict=True)]
+    got = [
+        (queues[q], int(ch), int(a))
+        for q, ch, a in zip(
+            c["block_queue"].tolist(), c["block_channel"].tolist(), c["block_address"].tolist(), strict=True
+        )
+    ]
     assert got == [(n, ch, a) for n, u in dram.queues.items() for ch, a in u.queue.buffers]
     assert ((c["block_x"] >= 0) & (c["block_w"] > 0) & (c["block_x"] + c["block_w"] <= 1 + 1e-9)).all()
     load = np.zeros_like(dram.demand)

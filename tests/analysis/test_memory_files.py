@@ -78,8 +78,14 @@ def test_bytes_and_readers_counted_by_hand() -> None:
 
 
 def test_what_overlaps_is_said_to_share() -> None:
-    n = b.build([b.op("first", "nop", ["x"]), b.op("second", "nop", ["y"], loc=(1, 1)),
-                 b.op("third", "nop", ["z"], loc=(2, 2))], {"x": (1, 1, 1), "y": (1, 1, 1), "z": (1, 1, 1)})
+    n = b.build(
+        [
+            b.op("first", "nop", ["x"]),
+            b.op("second", "nop", ["y"], loc=(1, 1)),
+            b.op("third", "nop", ["z"], loc=(2, 2)),
+        ],
+        {"x": (1, 1, 1), "y": (1, 1, 1), "z": (1, 1, 1)},
+    )
     at = n.queues["x"].buffers[0]
     n.queues["y"].buffers = [QueueBuffer(at.channel, at.address + 32)]
     n.queues["z"].buffers = [QueueBuffer(at.channel + 1, at.address)]
@@ -87,8 +93,10 @@ def test_what_overlaps_is_said_to_share() -> None:
     assert (shares["x"], shares["y"], shares["z"]) == (True, True, False)
 
 
-@pytest.mark.parametrize("channel, address, entries, chip", list(itertools.product(
-    (-1, 99, 0), (-5, 1 << 60, 0), (-1, 1 << 62), (-3, [], [1, 0]))))
+@pytest.mark.parametrize(
+    "channel, address, entries, chip",
+    list(itertools.product((-1, 99, 0), (-5, 1 << 60, 0), (-1, 1 << 62), (-3, [], [1, 0]))),
+)
 def test_a_broken_file_gives_a_frame(channel: int, address: int, entries: int, chip: int | list[int]) -> None:
     n = b.build([b.op("first", "nop", ["x"])], {"x": (1, 1, 1)})
     queue = n.queues["x"]
@@ -113,9 +121,19 @@ def test_kinds_of_a_core_are_those_of_the_rules() -> None:
     device = load_device("wormhole_b0")
     plain = FileMemory(b.unary("nop"), device).l1("op0")
     assert [(p.kind, p.bytes) for p in plain.parts] == [("output", 8 * tile), ("input", 32 * tile)]
-    n = b.build([b.op("mm", "matmul", ["x", "w"], (4, 2, 4), tms={1: [b.tm("hslice", 4)]},
-                      attributes={"m_k": 1, "u_kt": 16, "min_buffer_input": 0})],
-                {"x": (4, 2, 16), "w": (1, 16, 16)})
+    n = b.build(
+        [
+            b.op(
+                "mm",
+                "matmul",
+                ["x", "w"],
+                (4, 2, 4),
+                tms={1: [b.tm("hslice", 4)]},
+                attributes={"m_k": 1, "u_kt": 16, "min_buffer_input": 0},
+            )
+        ],
+        {"x": (4, 2, 16), "w": (1, 16, 16)},
+    )
     for item in n.programs[0].instructions:
         if isinstance(item, Execute):
             item.settings["w"].fields["prologue"] = True

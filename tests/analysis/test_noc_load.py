@@ -31,7 +31,7 @@ Node = tuple[int, int]
 def walk(noc: int, source: Node, target: Node, size: tuple[int, int]) -> list[tuple[int, int, int]]:
     """Links (axis, y, x) of a route, a step at a time: NoC 0 x then y upwards, NoC 1 y then x downwards."""
     at, links = list(source), []
-    for axis in ((0, 1) if noc == 0 else (1, 0)):
+    for axis in (0, 1) if noc == 0 else (1, 0):
         while at[axis] != target[axis]:
             links.append((axis, at[1], at[0]))
             at[axis] = (at[axis] + (1 if noc == 0 else -1)) % size[axis]
@@ -65,10 +65,12 @@ def test_bytes_times_hops_are_conserved(session: Session, noc: str) -> None:
     size = session.device.noc_size
     for epoch in range(len(session.compile().placement.epochs)):
         result, links = transfers_of(session.compile(), epoch), session.links(epoch, noc=noc)
-        ways = np.array([
-            [len(walk(k, tuple(s), tuple(t), size)) for s, t in zip(result.source, result.target[k], strict=True)]
-            for k in (0, 1)
-        ])
+        ways = np.array(
+            [
+                [len(walk(k, tuple(s), tuple(t), size)) for s, t in zip(result.source, result.target[k], strict=True)]
+                for k in (0, 1)
+            ]
+        )
         taken = {"0": ways[0], "1": ways[1], "both": ways.min(axis=0)}[noc]
         assert links.bytes.sum() == pytest.approx((result.bytes * taken).sum(), rel=1e-12)
         if noc != "both":
@@ -102,10 +104,13 @@ def test_an_op_is_given_what_its_operands_take(session: Session) -> None:
     matches = transfers_of(result, 0)
     dram = {core for channel in device.dram_cores for core in channel}
     cores = {
-        name: {device.physical_core(spot.start[0] + r, spot.start[1] + c)
-               for r in range(spot.size[0]) for c in range(spot.size[1])}
+        name: {
+            device.physical_core(spot.start[0] + r, spot.start[1] + c)
+            for r in range(spot.size[0])
+            for c in range(spot.size[1])
+        }
         for name, spot in placement.ops.items()
-    }  # fmt: skip
+    }
     assert any(spot.transposed for spot in placement.ops.values())
     arrived: dict[tuple[str, str], float] = {}
     for i, f in enumerate(matches.flow.tolist()):

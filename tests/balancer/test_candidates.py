@@ -79,8 +79,14 @@ def scalar_input(granule: int, length: int, tile: int, multicast: bool) -> int:
     for step in (math.gcd(length, kernel), 1):
         chunk = math.lcm(math.gcd(2048 // granule * granule, length), step)
         if chunk * tile > 52 << 10:
-            chunk = next((chunk // d for d in range(2, chunk + 1) if chunk % d == 0 and chunk // d % step == 0
-                          and chunk // d * tile <= 52 << 10), step)
+            chunk = next(
+                (
+                    chunk // d
+                    for d in range(2, chunk + 1)
+                    if chunk % d == 0 and chunk // d % step == 0 and chunk // d * tile <= 52 << 10
+                ),
+                step,
+            )
         joined = math.lcm(chunk, kernel)
         if multicast or joined * tile > max(100 << 10, kernel * tile):
             sizes.append(kernel + scalar_growth(chunk, length, granule, tile))
@@ -159,8 +165,11 @@ def test_parameters_are_preloaded_for_a_large_batch_and_streamed_for_one() -> No
         whole = 32 * (32 // int(row["grid_c"]))  # all rows of the weight, and the columns that the core multiplies
         granule = int(row["mblock_n"] * row["ublock_c"]) * int(row["u_kt"])
         # what its buffer holds is there as it is read; more is shared by the cores of a column
-        cores = 1 if whole <= -(-max(16, 2 * granule) // (2 * granule)) * 2 * granule else max(
-            d for d in range(1, int(row["grid_r"]) + 1) if whole % d == 0)
+        cores = (
+            1
+            if whole <= -(-max(16, 2 * granule) // (2 * granule)) * 2 * granule
+            else max(d for d in range(1, int(row["grid_r"]) + 1) if whole % d == 0)
+        )
         assert row["l1_param"] == whole // cores * tile_bytes(DataFormat.Float16_b)
 
 

@@ -28,8 +28,17 @@ def table_of(*fits: tuple[Key, list[dict[str, float]]]) -> Table:
 def test_pieces_are_summed_and_the_largest_wins() -> None:
     table = table_of((Key("exp", "fp16"), [{"one": 100, "blocks": 200, "tiles": 3}, {"tiles": 60}]))
     m = np.array([1, 2, 4])
-    result = cycles("exp", arch="wormhole_b0", df=DataFormat.Float16_b, t=3, mblock_m=m, mblock_n=2, ublock_r=2,
-                   ublock_c=2, table=table)
+    result = cycles(
+        "exp",
+        arch="wormhole_b0",
+        df=DataFormat.Float16_b,
+        t=3,
+        mblock_m=m,
+        mblock_n=2,
+        ublock_r=2,
+        ublock_c=2,
+        table=table,
+    )
     blocks = 3 * m * 2
     assert list(result) == list(np.maximum(100 + 200 * blocks + 3 * 4 * blocks, 60 * 4 * blocks))
 
@@ -38,17 +47,37 @@ def test_matmul_features() -> None:
     weights = {"math": 16, "spill": 40, "spill_blocks": 5, "passes": 7, "step": 90, "inner": 3, "operands": 2}
     table = table_of((Key("matmul", "fp16"), [weights]))
     t, m, n, r, c, k, kt, f = 2, 3, 4, 2, 4, 5, 6, 3
-    result = cycles("matmul", arch="wormhole_b0", df=DataFormat.Float16, fidelity=MathFidelity.HiFi3, t=t, mblock_m=m,
-                   mblock_n=n, ublock_r=r, ublock_c=c, m_k=k, u_kt=kt, table=table)
+    result = cycles(
+        "matmul",
+        arch="wormhole_b0",
+        df=DataFormat.Float16,
+        fidelity=MathFidelity.HiFi3,
+        t=t,
+        mblock_m=m,
+        mblock_n=n,
+        ublock_r=r,
+        ublock_c=c,
+        m_k=k,
+        u_kt=kt,
+        table=table,
+    )
     u = t * m * n
-    expected = (16 * k * kt * u * r * c * f + 40 * (k - 1) * u * r * c + 5 * (k - 1) * u + 7 * (k - 1) * t
-                + 90 * k * u + 3 * k * kt * u + 2 * k * kt * u * (r + c))
+    expected = (
+        16 * k * kt * u * r * c * f
+        + 40 * (k - 1) * u * r * c
+        + 5 * (k - 1) * u
+        + 7 * (k - 1) * t
+        + 90 * k * u
+        + 3 * k * kt * u
+        + 2 * k * kt * u * (r + c)
+    )
     assert result == expected
 
 
 def test_accumulating_slices_is_a_longer_inner_dimension() -> None:
-    common = dict(arch="wormhole_b0", df=DataFormat.Float16_b, t=1, mblock_m=2, mblock_n=2, ublock_r=2, ublock_c=2,
-                  u_kt=4)
+    common = dict(
+        arch="wormhole_b0", df=DataFormat.Float16_b, t=1, mblock_m=2, mblock_n=2, ublock_r=2, ublock_c=2, u_kt=4
+    )
     assert cycles("matmul", m_k=3, z=5, **common) == cycles("matmul", m_k=15, **common)
 
 
@@ -63,15 +92,35 @@ def test_published_forms_where_nothing_is_fitted() -> None:
     float16 = wormhole | {"df": DataFormat.Float16_b}
     assert cycles("add", **float16) == round(u * 234.25383456 + 2 * tiles * 49.60218332)
     grayskull = Table("grayskull", {}, load_table("grayskull").published)
-    result = cycles("matmul", arch="grayskull", df=DataFormat.Bfp8_b, fidelity=MathFidelity.LoFi, m_k=5, u_kt=2,
-                   table=grayskull, **block)
+    result = cycles(
+        "matmul",
+        arch="grayskull",
+        df=DataFormat.Bfp8_b,
+        fidelity=MathFidelity.LoFi,
+        m_k=5,
+        u_kt=2,
+        table=grayskull,
+        **block,
+    )
     assert result == (5 - 1) * 2 * 1321 + 5 * u * 56 + 5 * 2 * tiles * 36
 
 
 def test_published_sparse_form() -> None:
     t, m, n, r, c, nz, nzu, strips = 1, 4, 2, 2, 2, 100, 30, 6
-    result = cycles("sparse_matmul", arch="grayskull", df=DataFormat.Bfp8_b, fidelity=MathFidelity.HiFi2, t=t,
-                   mblock_m=m, mblock_n=n, ublock_r=r, ublock_c=c, m_k=2, u_kt=4, sparse=(nz, nzu, strips))
+    result = cycles(
+        "sparse_matmul",
+        arch="grayskull",
+        df=DataFormat.Bfp8_b,
+        fidelity=MathFidelity.HiFi2,
+        t=t,
+        mblock_m=m,
+        mblock_n=n,
+        ublock_r=r,
+        ublock_c=c,
+        m_k=2,
+        u_kt=4,
+        sparse=(nz, nzu, strips),
+    )
     every = max(strips * m, nzu)
     math = nz * n * c * 36 * 2
     reload = (every * 20 + nzu * (20 + 20 * c * r)) * n + m * t * (20 + 20 * c * r) * n
@@ -95,15 +144,38 @@ blocks = st.tuples(*(st.integers(1, 8) for _ in range(5)), st.integers(1, 16), s
 
 def call(kind: str, arch: str, df: DataFormat, block: tuple[int, ...], fidelity: MathFidelity, l1_acc: bool) -> int:
     t, m, n, r, c, k, kt = block
-    return int(cycles(kind, arch=arch, df=df, fidelity=fidelity, t=t, mblock_m=m, mblock_n=n, ublock_r=r, ublock_c=c,
-                      m_k=k, u_kt=kt, l1_acc=l1_acc, sparse=(3 * t * m * r, t * m, t * k)))
+    return int(
+        cycles(
+            kind,
+            arch=arch,
+            df=df,
+            fidelity=fidelity,
+            t=t,
+            mblock_m=m,
+            mblock_n=n,
+            ublock_r=r,
+            ublock_c=c,
+            m_k=k,
+            u_kt=kt,
+            l1_acc=l1_acc,
+            sparse=(3 * t * m * r, t * m, t * k),
+        )
+    )
 
 
 @settings(max_examples=200, deadline=None)
-@given(kind=st.sampled_from(KINDS), arch=st.sampled_from(ARCHS), df=st.sampled_from(FORMATS), block=blocks,
-       axis=st.integers(0, 6), fidelity=st.sampled_from(FIDELITIES), l1_acc=st.booleans())
-def test_more_work_never_costs_less(kind: str, arch: str, df: DataFormat, block: tuple[int, ...], axis: int,
-                                    fidelity: MathFidelity, l1_acc: bool) -> None:
+@given(
+    kind=st.sampled_from(KINDS),
+    arch=st.sampled_from(ARCHS),
+    df=st.sampled_from(FORMATS),
+    block=blocks,
+    axis=st.integers(0, 6),
+    fidelity=st.sampled_from(FIDELITIES),
+    l1_acc=st.booleans(),
+)
+def test_more_work_never_costs_less(
+    kind: str, arch: str, df: DataFormat, block: tuple[int, ...], axis: int, fidelity: MathFidelity, l1_acc: bool
+) -> None:
     larger = list(block)
     larger[axis] *= 2
     before = call(kind, arch, df, block, fidelity, l1_acc)
@@ -112,10 +184,15 @@ def test_more_work_never_costs_less(kind: str, arch: str, df: DataFormat, block:
 
 
 @settings(max_examples=100, deadline=None)
-@given(arch=st.sampled_from(("wormhole_b0", "blackhole")),
-       df=st.sampled_from((DataFormat.Bfp8_b, DataFormat.Float16_b)), block=blocks, l1_acc=st.booleans())
-def test_matmul_is_never_quicker_than_its_multiplications(arch: str, df: DataFormat, block: tuple[int, ...],
-                                                          l1_acc: bool) -> None:
+@given(
+    arch=st.sampled_from(("wormhole_b0", "blackhole")),
+    df=st.sampled_from((DataFormat.Bfp8_b, DataFormat.Float16_b)),
+    block=blocks,
+    l1_acc=st.booleans(),
+)
+def test_matmul_is_never_quicker_than_its_multiplications(
+    arch: str, df: DataFormat, block: tuple[int, ...], l1_acc: bool
+) -> None:
     """A 32x32x32 product takes the math unit 16 cycles per fidelity phase."""
     t, m, n, r, c, k, kt = block
     assert call("matmul", arch, df, block, MathFidelity.HiFi4, l1_acc) >= 16 * 4 * t * m * n * r * c * k * kt
@@ -125,19 +202,50 @@ def test_one_call_for_all_candidates_equals_many() -> None:
     rng = np.random.default_rng(0)
     block = rng.integers(1, 9, (7, 50))
     for kind in KINDS:
-        many = cycles(kind, arch="wormhole_b0", df=DataFormat.Float16_b, t=block[0], mblock_m=block[1],
-                      mblock_n=block[2], ublock_r=block[3], ublock_c=block[4], m_k=block[5], u_kt=block[6],
-                      sparse=(block[0] * 5, block[1] * 2, block[2]))
-        single = [cycles(kind, arch="wormhole_b0", df=DataFormat.Float16_b, t=b[0], mblock_m=b[1], mblock_n=b[2],
-                         ublock_r=b[3], ublock_c=b[4], m_k=b[5], u_kt=b[6], sparse=(b[0] * 5, b[1] * 2, b[2]))
-                  for b in block.T]
+        many = cycles(
+            kind,
+            arch="wormhole_b0",
+            df=DataFormat.Float16_b,
+            t=block[0],
+            mblock_m=block[1],
+            mblock_n=block[2],
+            ublock_r=block[3],
+            ublock_c=block[4],
+            m_k=block[5],
+            u_kt=block[6],
+            sparse=(block[0] * 5, block[1] * 2, block[2]),
+        )
+        single = [
+            cycles(
+                kind,
+                arch="wormhole_b0",
+                df=DataFormat.Float16_b,
+                t=b[0],
+                mblock_m=b[1],
+                mblock_n=b[2],
+                ublock_r=b[3],
+                ublock_c=b[4],
+                m_k=b[5],
+                u_kt=b[6],
+                sparse=(b[0] * 5, b[1] * 2, b[2]),
+            )
+            for b in block.T
+        ]
         assert many.dtype == np.int64 and many.shape == (50,)
         assert list(many) == [int(v) for v in single]
 
 
 def test_block_arguments_broadcast() -> None:
-    result = cycles("add", arch="grayskull", df=DataFormat.Bfp8_b, t=1, mblock_m=np.arange(1, 4)[:, None],
-                   mblock_n=np.arange(1, 5), ublock_r=1, ublock_c=2)
+    result = cycles(
+        "add",
+        arch="grayskull",
+        df=DataFormat.Bfp8_b,
+        t=1,
+        mblock_m=np.arange(1, 4)[:, None],
+        mblock_n=np.arange(1, 5),
+        ublock_r=1,
+        ublock_c=2,
+    )
     assert result.shape == (3, 4)
 
 
@@ -178,20 +286,22 @@ def sheet(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("name", "extra", "values", "key"), [
-    ("gelu.csv", "", "", Key("gelu", "bfp")),
-    ("gelu-derivative-approx.csv", "", "", Key("gelu_derivative", "bfp", "approximate")),
-    ("matmul-l1-acc-bfp8.csv", ",m_k,u_kt", ",2,3", Key("matmul", "bfp", "l1_acc")),
-    ("matmul.csv", ",m_k,u_kt,l1_acc", ",2,3,True", Key("matmul", "bfp", "l1_acc")),
-    ("matmul-int32.csv", ",m_k,u_kt,l1_acc", ",2,3,False", Key("matmul", "bfp")),
-    ("whb0-reduce-c-performance.csv", "", "", Key("reduce", "bfp", "c")),
-    ("reduce-z.csv", ",z", ",4", Key("reduce", "bfp", "z")),
-    ("depthwise.csv", ",m_k,u_kt", ",9,1", Key("depthwise", "bfp")),
-    ("anything.csv", ",Unary-Type", ",tanh", Key("tanh", "bfp")),
-    ("anything.csv", ",nz_tiles,nz_ublocks,nz_strips", ",9,4,2", Key("sparse_matmul", "bfp")),
-])
-def test_op_and_variant_come_from_columns_or_name(tmp_path: Path, name: str, extra: str, values: str,
-                                                  key: Key) -> None:
+@pytest.mark.parametrize(
+    ("name", "extra", "values", "key"),
+    [
+        ("gelu.csv", "", "", Key("gelu", "bfp")),
+        ("gelu-derivative-approx.csv", "", "", Key("gelu_derivative", "bfp", "approximate")),
+        ("matmul-l1-acc-bfp8.csv", ",m_k,u_kt", ",2,3", Key("matmul", "bfp", "l1_acc")),
+        ("matmul.csv", ",m_k,u_kt,l1_acc", ",2,3,True", Key("matmul", "bfp", "l1_acc")),
+        ("matmul-int32.csv", ",m_k,u_kt,l1_acc", ",2,3,False", Key("matmul", "bfp")),
+        ("whb0-reduce-c-performance.csv", "", "", Key("reduce", "bfp", "c")),
+        ("reduce-z.csv", ",z", ",4", Key("reduce", "bfp", "z")),
+        ("depthwise.csv", ",m_k,u_kt", ",9,1", Key("depthwise", "bfp")),
+        ("anything.csv", ",Unary-Type", ",tanh", Key("tanh", "bfp")),
+        ("anything.csv", ",nz_tiles,nz_ublocks,nz_strips", ",9,4,2", Key("sparse_matmul", "bfp")),
+    ],
+)
+def test_op_and_variant_come_from_columns_or_name(tmp_path: Path, name: str, extra: str, values: str, key: Key) -> None:
     path = sheet(tmp_path, name, f"{HEAD}{extra},runtime\nBfp8_b,LoFi,1,2,4,2,1{values},1000\n")
     result = read_sheet(path)
     assert result.keys == [key]
@@ -199,8 +309,10 @@ def test_op_and_variant_come_from_columns_or_name(tmp_path: Path, name: str, ext
 
 
 def test_total_runtime_is_of_128_inputs(tmp_path: Path) -> None:
-    head = ("Binary-Type,math_fidelity,input0_df,input0_t,output_t,output_mb_r,output_mb_c,output_ub_r,output_ub_c,"
-            "total-runtime")
+    head = (
+        "Binary-Type,math_fidelity,input0_df,input0_t,output_t,output_mb_r,output_mb_c,output_ub_r,output_ub_c,"
+        "total-runtime"
+    )
     result = read_sheet(sheet(tmp_path, "x.csv", f"{head}\nadd,HiFi4,Float16_b,1,1,2,4,1,8,128000\n"))
     assert result.measured is not None and list(result.measured) == [1000.0]
     assert result.keys == [Key("add", "fp16")]
@@ -227,22 +339,26 @@ def test_mixed_sheet_is_estimated_row_by_row(tmp_path: Path) -> None:
     result = read_sheet(path)
     assert result.measured is None
     tanh = cycles("tanh", arch="wormhole_b0", df=DataFormat.Bfp8_b, t=1, mblock_m=2, mblock_n=2, ublock_r=1, ublock_c=1)
-    exp = cycles("exp", arch="wormhole_b0", df=DataFormat.Float16_b, t=1, mblock_m=4, mblock_n=2, ublock_r=2,
-                 ublock_c=2)
+    exp = cycles(
+        "exp", arch="wormhole_b0", df=DataFormat.Float16_b, t=1, mblock_m=4, mblock_n=2, ublock_r=2, ublock_c=2
+    )
     assert list(result.estimate("wormhole_b0")) == [int(tanh), int(exp)]
 
 
-@pytest.mark.parametrize(("name", "text", "message"), [
-    ("gelu.csv", "", "empty"),
-    ("gelu.csv", "input0_df,runtime\nBfp8_b,3\n", "no column output_mb_r or mblock_m"),
-    ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,x,1,1\n", r"gelu.csv:2: column mblock_n .*'x'"),
-    ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,-2,1,1\n", "is not a count"),
-    ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,nan,1,1\n", "is not a count"),
-    ("gelu.csv", f"{HEAD}\nBf,LoFi,1,2,2,1,1\n", "gelu.csv:2: .*Bfp8_b"),
-    ("gelu.csv", f"{HEAD}\nBfp8_b,Low,1,2,2,1,1\n", "HiFi4"),
-    ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1\n", "gelu.csv:2: column mblock_m is empty"),
-    ("mystery.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,2,1,1\n", "--op"),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("gelu.csv", "", "empty"),
+        ("gelu.csv", "input0_df,runtime\nBfp8_b,3\n", "no column output_mb_r or mblock_m"),
+        ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,x,1,1\n", r"gelu.csv:2: column mblock_n .*'x'"),
+        ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,-2,1,1\n", "is not a count"),
+        ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,nan,1,1\n", "is not a count"),
+        ("gelu.csv", f"{HEAD}\nBf,LoFi,1,2,2,1,1\n", "gelu.csv:2: .*Bfp8_b"),
+        ("gelu.csv", f"{HEAD}\nBfp8_b,Low,1,2,2,1,1\n", "HiFi4"),
+        ("gelu.csv", f"{HEAD}\nBfp8_b,LoFi,1\n", "gelu.csv:2: column mblock_m is empty"),
+        ("mystery.csv", f"{HEAD}\nBfp8_b,LoFi,1,2,2,1,1\n", "--op"),
+    ],
+)
 def test_wrong_sheets_say_where(tmp_path: Path, name: str, text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_sheet(sheet(tmp_path, name, text))
@@ -281,14 +397,28 @@ def test_calibration_finds_the_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("crowding", "taken"), [(9, True), (0, False)])
 def test_a_wider_form_is_kept_only_where_it_helps(tmp_path: Path, crowding: int, taken: bool) -> None:
     """An invented machine on which the tiles of a ublock wait for each other, and one on which they do not."""
-    rows = [f"Float16_b,HiFi4,1,{m},{n},{r},{c},{70 + m * n * (250 + r * c * (20 + crowding * r * c))}"
-            for m in (2, 4, 7) for n in (2, 4) for r in (1, 2, 4) for c in (1, 2)]
+    rows = [
+        f"Float16_b,HiFi4,1,{m},{n},{r},{c},{70 + m * n * (250 + r * c * (20 + crowding * r * c))}"
+        for m in (2, 4, 7)
+        for n in (2, 4)
+        for r in (1, 2, 4)
+        for c in (1, 2)
+    ]
     sheet(tmp_path, "power.csv", "\n".join([f"{HEAD},runtime", *rows]) + "\n")
     fit = calibrate(group(read_folder(tmp_path)))[Key("power", "fp16")]
     assert ["ublock_tiles" in piece for piece in fit.pieces] == [taken]
     assert fit.mean_error < 0.005
-    result = cycles("power", arch="grayskull", df=DataFormat.Float16_b, t=1, mblock_m=3, mblock_n=3, ublock_r=4,
-                   ublock_c=1, table=EMPTY.with_fits({fit.key: fit}))
+    result = cycles(
+        "power",
+        arch="grayskull",
+        df=DataFormat.Float16_b,
+        t=1,
+        mblock_m=3,
+        mblock_n=3,
+        ublock_r=4,
+        ublock_c=1,
+        table=EMPTY.with_fits({fit.key: fit}),
+    )
     assert result == pytest.approx(70 + 9 * (250 + 4 * (20 + crowding * 4)), rel=0.01)
 
 

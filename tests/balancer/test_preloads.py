@@ -22,9 +22,7 @@ BATCH = CompileOptions(microbatch=64)
 def matmul(rows: int = 512, inner: int = 1024, cols: int = 1024):
     """A matmul with a weight and a bias that are both too large to be small."""
     s = Sketch()
-    x, w, b = (
-        s.input("x", 1, 1, rows, inner), s.parameter("w", 1, 1, inner, cols), s.parameter("b", 1, 1, rows, cols)
-    )  # fmt: skip
+    x, w, b = (s.input("x", 1, 1, rows, inner), s.parameter("w", 1, 1, inner, cols), s.parameter("b", 1, 1, rows, cols))
     return s.output(s.op("mm", HwMatmul(bias=True), (1, 1, rows, cols), x, w, b))
 
 
@@ -55,8 +53,9 @@ def test_four_parameters_are_tried_together_and_one_by_one() -> None:
     assert set(preload_choices([0, 1, 2, 3])) == {0b1111, 0b0111, 0b1011, 0b1101, 0b1110, 1, 2, 4, 8, 0}
 
 
-@pytest.mark.parametrize(("value", "left"), [({1: False}, {0b000, 0b100}), ({1: True}, {0b010, 0b110}),
-                                             ({1: True, 2: False}, {0b010})])
+@pytest.mark.parametrize(
+    ("value", "left"), [({1: False}, {0b000, 0b100}), ({1: True}, {0b010, 0b110}), ({1: True, 2: False}, {0b010})]
+)
 def test_an_override_decides_one_operand_and_leaves_the_others(value: dict[int, bool], left: set[int]) -> None:
     table = table_with(matmul(), "mm", value)
     rows = table.rows

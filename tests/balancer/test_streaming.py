@@ -209,10 +209,16 @@ def test_a_depthwise_reads_its_first_operand_in_columns_of_ublocks() -> None:
         for row in one.rows[one.legal()][::7]:
             m, n, ur, uc = (int(row[k]) for k in ("mblock_m", "mblock_n", "ublock_r", "ublock_c"))
             expected = [
-                [(t, (core * m + i) * ur + a, j * uc + b) for t in range(int(row["t"]))
-                 for j in range(one.profile.inner * n) for i in range(m) for a in range(ur) for b in range(uc)]
+                [
+                    (t, (core * m + i) * ur + a, j * uc + b)
+                    for t in range(int(row["t"]))
+                    for j in range(one.profile.inner * n)
+                    for i in range(m)
+                    for a in range(ur)
+                    for b in range(uc)
+                ]
                 for core in range(int(row["grid_r"]))
-            ]  # fmt: skip
+            ]
             walk = np.stack(consumer_walk(one.profile, 0, row, "r"), axis=-1)
             assert walk.tolist() == [[list(tile) for tile in core] for core in expected]
             seen.add((m > 1, n > 1))

@@ -15,8 +15,10 @@ from tbuda_lab.widgets.protocol import dispatch
 from tbuda_lab.widgets.views import workbench
 from tests.browser.conftest import errors_of
 
-POLICY = ("default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data: blob:; "
-          "frame-src 'self'")
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data: blob:; "
+    "frame-src 'self'"
+)
 PAGE = f"""<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>host</title>
 <meta http-equiv="Content-Security-Policy" content="{POLICY}"></head><body><main id="place"></main></body></html>"""
 HOST = """async ([code, values]) => {

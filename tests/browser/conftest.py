@@ -36,8 +36,13 @@ PACKAGE = ROOT / "tbuda_lab"
 BUILT = (PACKAGE / "labextension/package.json").is_file() and (PACKAGE / "widgets/static/page.js").is_file()
 CHROMIUM = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
 ]
 
 
@@ -64,9 +69,7 @@ def browser() -> Iterator[Any]:
 class Lab:
     """A running JupyterLab (or the server of another `module`) whose files lie in `folder`. Its kernels are forks."""
 
-    def __init__(
-        self, folder: pathlib.Path, base: pathlib.Path, kernels: Template, module: str = "jupyterlab"
-    ) -> None:
+    def __init__(self, folder: pathlib.Path, base: pathlib.Path, kernels: Template, module: str = "jupyterlab") -> None:
         self.folder = folder
         self.token = secrets.token_hex(16)
         settings = base / "settings" / "@jupyterlab" / "apputils-extension"
@@ -78,16 +81,26 @@ class Lab:
         self.own.parent.mkdir(parents=True)
         self.open_workbenches_in("cell")
         env = os.environ | {
-            "JUPYTER_CONFIG_DIR": str(base / "config"), "JUPYTER_DATA_DIR": str(base / "data"),
-            "JUPYTER_RUNTIME_DIR": str(base / "runtime"), "JUPYTERLAB_SETTINGS_DIR": str(base / "settings"),
-            "JUPYTERLAB_WORKSPACES_DIR": str(base / "workspaces"), "IPYTHONDIR": str(base / "ipython"),
-            "PYTHONPATH": str(ROOT), "JUPYTER_NO_CONFIG": "1",
+            "JUPYTER_CONFIG_DIR": str(base / "config"),
+            "JUPYTER_DATA_DIR": str(base / "data"),
+            "JUPYTER_RUNTIME_DIR": str(base / "runtime"),
+            "JUPYTERLAB_SETTINGS_DIR": str(base / "settings"),
+            "JUPYTERLAB_WORKSPACES_DIR": str(base / "workspaces"),
+            "IPYTHONDIR": str(base / "ipython"),
+            "PYTHONPATH": str(ROOT),
+            "JUPYTER_NO_CONFIG": "1",
             "JUPYTER_PATH": os.pathsep.join(filter(None, (str(kernels.path), os.environ.get("JUPYTER_PATH")))),
         }
         self.log = (base / "server.log").open("w")
         arguments = [
-            sys.executable, "-m", module, "--no-browser", "--ip=127.0.0.1",
-            f"--ServerApp.root_dir={folder}", f"--IdentityProvider.token={self.token}", "--expose-app-in-browser",
+            sys.executable,
+            "-m",
+            module,
+            "--no-browser",
+            "--ip=127.0.0.1",
+            f"--ServerApp.root_dir={folder}",
+            f"--IdentityProvider.token={self.token}",
+            "--expose-app-in-browser",
             "--ServerApp.port_retries=0",
         ]
         if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -97,7 +110,8 @@ class Lab:
                 probe.bind(("127.0.0.1", 0))
                 self.port = probe.getsockname()[1]
             self.process = subprocess.Popen(
-                [*arguments, f"--port={self.port}"], env=env, stdout=self.log, stderr=subprocess.STDOUT)
+                [*arguments, f"--port={self.port}"], env=env, stdout=self.log, stderr=subprocess.STDOUT
+            )
             if self._answers():
                 return
         raise RuntimeError(f"JupyterLab ended at once; see {self.log.name}")
@@ -201,13 +215,18 @@ def wait_for_lab(page: Any) -> None:
 def wait_for_saved_layout(page: Any, view: str) -> None:
     """Wait until the workspace has the tab of a view: a layout is saved a moment after it changed. Not by
     `wait_for_function`, which takes a promise for a true value."""
-    until(page, lambda: page.evaluate(
-        """async view => {
+    until(
+        page,
+        lambda: page.evaluate(
+            """async view => {
           const { workspaces } = window.jupyterapp.serviceManager;
           const { data } = await workspaces.fetch(window.location.pathname.split('/workspaces/')[1].split('/')[0]);
           const tab = Object.keys(data).find(key => key.startsWith('tbuda-tabs:') && key.endsWith(`-${view}`));
           return tab !== undefined && JSON.stringify(data['layout-restorer:data'] ?? '').includes(tab);
-        }""", view))
+        }""",
+            view,
+        ),
+    )
 
 
 @contextlib.contextmanager
@@ -240,9 +259,10 @@ def watched(browser: Any, lab: Lab) -> Iterator[Watched]:
 def notebook(*cells: str) -> str:
     """A notebook of code cells, as a file."""
     spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    result = [{"id": f"c{i}", "cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [],
-        "source": cell}
-            for i, cell in enumerate(cells)]
+    result = [
+        {"id": f"c{i}", "cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": cell}
+        for i, cell in enumerate(cells)
+    ]
     return json.dumps({"cells": result, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5})
 
 
@@ -251,8 +271,9 @@ def open_and_run(watched: Watched, lab: Lab, name: str, *cells: str) -> Any:
     (lab.folder / f"{name}.ipynb").write_text(notebook(*cells))
     page = watched.page
     page.watched = watched
-    page.evaluate("path => window.jupyterapp.commands.execute('docmanager:open', { path }).then(() => null)",
-                  f"{name}.ipynb")
+    page.evaluate(
+        "path => window.jupyterapp.commands.execute('docmanager:open', { path }).then(() => null)", f"{name}.ipynb"
+    )
     run_all(page)
     return page
 
@@ -294,8 +315,9 @@ def command(page: Any, name: str, **arguments: Any) -> None:
 def in_kernel(page: Any, code: str, path: str = "") -> str:
     """Run code beside the cells of the notebook in front, or of an open one at `path`; returns what it printed, without
     blanks around it. An error there is an error here."""
-    return str(page.evaluate(
-        """async ([code, path]) => {
+    return str(
+        page.evaluate(
+            """async ([code, path]) => {
           const { shell } = window.jupyterapp;
           const panel = path ? [...shell.widgets('main')].find(w => w.context?.path === path) : shell.currentWidget;
           let [text, failed] = ['', ''];
@@ -309,12 +331,14 @@ def in_kernel(page: Any, code: str, path: str = "") -> str:
           if (failed) throw new Error(failed);
           return text.trim();
         }""",
-        [code, path],
-    ))
+            [code, path],
+        )
+    )
 
 
 def serve(page: Any, site: str, answers: dict[str, tuple[str, bytes]]) -> None:
     """Answer what a page asks of `site` by the last part of the address: content type and body."""
+
     def answer(route: Any) -> None:
         kind, body = answers[route.request.url.rsplit("/", 1)[-1]]
         route.fulfill(body=body, content_type=kind)

@@ -60,7 +60,8 @@ def answer(page: Any, what: str = "done") -> str:
     """The line that says what came of an edit, taken away again once the edit is over. The page `hear`s."""
     page.wait_for_function("what => window.answers.some(a => a.what === what)", arg=what)
     message = page.evaluate(
-        "what => window.answers.splice(0, window.answers.findIndex(a => a.what === what) + 1).at(-1)", what)
+        "what => window.answers.splice(0, window.answers.findIndex(a => a.what === what) + 1).at(-1)", what
+    )
     assert message["seen"], "nobody saw the line"
     close = page.locator(f"{GRID} [data-tb-answer={what}] [data-tb-action=dismiss]")
     if close.is_visible():

@@ -60,7 +60,8 @@ def test_the_buffers_of_a_core_add_up(page: Any, shots: Path) -> None:
     page.wait_for_selector(f"{MEMORY} .tb-heat .tb-selected[data-tb-op='{OP}']")
     page.wait_for_selector(f"{MEMORY} [data-tb-core-of='{OP}']")
     sizes = page.locator(f"{MEMORY} .tb-core tbody tr").evaluate_all(
-        "rows => rows.map(r => [r.dataset.tbPart, Number(r.dataset.tbBytes)])")
+        "rows => rows.map(r => [r.dataset.tbPart, Number(r.dataset.tbBytes)])"
+    )
     row = json.loads(in_kernel(page, f"print(int(session.result.placement.candidate('{OP}')['l1_total']))"))
     assert sum(size for kind, size in sizes if kind not in ("reserved", "free")) == row
     page.wait_for_selector(f"[data-tb-view=grid] .tb-tile.tb-selected[data-tb-op='{OP}']")
@@ -102,8 +103,11 @@ def test_a_queue_is_dragged_to_another_channel(page: Any, shots: Path) -> None:
 
 
 def test_what_the_edits_changed(page: Any, shots: Path) -> None:
-    in_kernel(page, f"from tbuda_lab.core.session import ResizeOp\nt = session.legal('{OP}')\n"
-                    f"session.apply(ResizeOp('{OP}', next(s for s in t.legal if s != t.grid)))\nsession.compile()")
+    in_kernel(
+        page,
+        f"from tbuda_lab.core.session import ResizeOp\nt = session.legal('{OP}')\n"
+        f"session.apply(ResizeOp('{OP}', next(s for s in t.legal if s != t.grid)))\nsession.compile()",
+    )
     tab(page, "diff")
     page.wait_for_selector(f"{DIFF} tbody [data-tb-op='{OP}'][data-tb-change*=resized]")
     page.wait_for_selector(f"{DIFF} [data-tb-queue='first.weight']")

@@ -40,8 +40,12 @@ def test_the_workbench_lives_without_jupyter(bare: Bare, shots: Path) -> None:
     page.locator("[data-tb-view=grid] [data-tb-action=undo]").click()
     bare.until(lambda: not session.history and session.result.placement.ops[OP].size == before)
     # views whose code comes later, by the same messages
-    for tab, seen in (("memory", f".tb-heat [data-tb-op='{OP}']"), ("diff", ".tb-diff-summary b"),
-                      ("passes", "[data-tb-action=pass]"), ("trace", ".tb-trace-name")):
+    for tab, seen in (
+        ("memory", f".tb-heat [data-tb-op='{OP}']"),
+        ("diff", ".tb-diff-summary b"),
+        ("passes", "[data-tb-action=pass]"),
+        ("trace", ".tb-trace-name"),
+    ):
         page.locator(f"[data-tb-action=tab-{tab}]").click()
         bare.sees(f"[data-tb-view={tab}] {seen}")
     page.locator("[data-tb-action=tab-plots]").click()

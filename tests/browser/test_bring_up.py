@@ -53,10 +53,13 @@ def page(watched: Any) -> Iterator[Any]:
 
 def complaints(page: Any) -> list[str]:
     """Errors and what stands on stderr among the outputs of the notebook in front."""
-    return list(page.evaluate(
-        """() => [...window.jupyterapp.shell.currentWidget.content.model.cells].flatMap(c => c.toJSON().outputs ?? [])
+    return list(
+        page.evaluate(
+            """() => [...window.jupyterapp.shell.currentWidget.content.model.cells].flatMap(c => c.toJSON().outputs ??
+            [])
           .filter(o => o.output_type === 'error' || o.name === 'stderr').map(o => JSON.stringify(o))"""
-    ))
+        )
+    )
 
 
 def test_all_cells_ran_and_the_model_verified(page: Any) -> None:
@@ -159,7 +162,8 @@ def test_the_table_sorts_and_the_netlist_follows(page: Any) -> None:
     table.locator("[data-tb-action=sort-cycles]").click()
     top = table.locator(".tb-rows .tb-row").first
     slowest = in_kernel(
-        page, "p = session.result.placement\nprint(max(int(p.candidate(op)['cycles']) for op in p.ops))")
+        page, "p = session.result.placement\nprint(max(int(p.candidate(op)['cycles']) for op in p.ops))"
+    )
     until(page, lambda: top.locator("span").nth(3).inner_text().replace(",", "") == slowest)
     table.locator("[data-tb-action=sort-cycles]").click()
     table.locator("[data-tb-action=sort-cycles]").click()

@@ -187,11 +187,16 @@ def test_a_drag_at_rest_says_exactly_what_would_come_of_it(page: Any, shots: Pat
     rows, cols = snapped_size(page)
     now = placed(page, OP)
     edit = f"ResizeOp('{OP}', ({rows}, {cols}))"
-    after = int(in_kernel(page, (
-        "from tbuda_lab.core.session import ResizeOp; from tbuda_lab.core.session.temporal import state_after; "
-        "from tbuda_lab.core.epochsim import batch_time; "
-        f"r = session.preview(state_after(session, {edit})); print(round(batch_time(r, 1).per_input))"
-    )))
+    after = int(
+        in_kernel(
+            page,
+            (
+                "from tbuda_lab.core.session import ResizeOp; from tbuda_lab.core.session.temporal import state_after; "
+                "from tbuda_lab.core.epochsim import batch_time; "
+                f"r = session.preview(state_after(session, {edit})); print(round(batch_time(r, 1).per_input))"
+            ),
+        )
+    )
     x, y, w, _ = grab(page, "e")
     page.mouse.move(x + (cols - now[1]) * w, y, steps=6)
     line = page.locator(f"{GRID} .tb-tag span").filter(has_text="cycles / input").filter(has_not_text="estimate")

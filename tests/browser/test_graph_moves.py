@@ -100,9 +100,10 @@ def page(browser: Any) -> Iterator[Any]:
     header, buffer = graph_frame(tangle(), "lowered").pack()
     frame = {"header": header, "data": base64.b64encode(buffer).decode()}
     answers = {
-        "index.html": ("text/html", PAGE.encode()), "widget.js": ("text/javascript", BUNDLE.read_bytes()),
+        "index.html": ("text/html", PAGE.encode()),
+        "widget.js": ("text/javascript", BUNDLE.read_bytes()),
         "frame.json": ("application/json", json.dumps(frame).encode()),
-    }  # fmt: skip
+    }
     result = browser.new_page(viewport={"width": 1200, "height": 900})
     result.set_default_timeout(60_000)
     serve(result, "http://graph.test", answers)

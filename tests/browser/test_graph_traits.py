@@ -51,9 +51,10 @@ HOTTEST = """() => {
 def test_the_graph_opens_searches_and_paints_as_told(browser: Any, shots: Path) -> None:
     frames = [f for f in json.loads(FIXTURE.read_text())["frames"] if f["header"]["key"] in ("graph:lowered", "ops")]
     answers = {
-        "index.html": ("text/html", PAGE.encode()), "widget.js": ("text/javascript", BUNDLE.read_bytes()),
+        "index.html": ("text/html", PAGE.encode()),
+        "widget.js": ("text/javascript", BUNDLE.read_bytes()),
         "frames.json": ("application/json", json.dumps(frames).encode()),
-    }  # fmt: skip
+    }
     page = browser.new_page(viewport={"width": 1200, "height": 800})
     page.set_default_timeout(60_000)
     serve(page, "http://told.test", answers)

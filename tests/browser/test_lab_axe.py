@@ -56,14 +56,18 @@ def violations(page: Any, place: str) -> list[str]:
     """What axe says is serious or critical below an element that has come to rest: rule, element, and why."""
     page.wait_for_function(
         """place => !document.querySelector(place).getAnimations({ subtree: true }).some(
-          a => a.playState === 'running' && a.effect.getComputedTiming().endTime !== Infinity)""", arg=place)
+          a => a.playState === 'running' && a.effect.getComputedTiming().endTime !== Infinity)""",
+        arg=place,
+    )
     result = page.evaluate(
         """async place => {
           const { violations } = await window.axe.run(place, { resultTypes: ['violations'] });
           return violations.filter(v => ['serious', 'critical'].includes(v.impact)).flatMap(v =>
             v.nodes.slice(0, 5).map(n =>
               `${v.id}: ${n.html.slice(0, 160)} (${(n.any[0] ?? n.all[0] ?? n.none[0])?.message ?? ''})`));
-        }""", place)
+        }""",
+        place,
+    )
     return list(result)
 
 

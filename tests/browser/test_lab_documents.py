@@ -36,8 +36,12 @@ JOURNAL = """{
 
 
 def small(path: Path) -> None:
-    netlist.dump(b.build([b.op("first", "nop", ["x"], grid=(2, 2)), b.op("second", "exp", ["first"], loc=(3, 1))],
-                         {"x": (1, 2, 2)}), path)
+    netlist.dump(
+        b.build(
+            [b.op("first", "nop", ["x"], grid=(2, 2)), b.op("second", "exp", ["first"], loc=(3, 1))], {"x": (1, 2, 2)}
+        ),
+        path,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,9 @@ def test_a_double_click_leaves_yaml_to_the_editor(page: Any) -> None:
         item(page, name).dblclick()
         page.wait_for_function(
             "n => window.jupyterapp.shell.currentWidget?.title.label === n && "
-            "window.jupyterapp.shell.currentWidget.node.querySelector('.cm-editor')", arg=name)
+            "window.jupyterapp.shell.currentWidget.node.querySelector('.cm-editor')",
+            arg=name,
+        )
 
 
 def test_open_with_netlist_grid(page: Any, shots: Path) -> None:
@@ -100,12 +106,14 @@ def test_a_netlist_that_is_saved_again_is_read_again(page: Any, lab: Any) -> Non
           widget.context.model.fromString(text);
           await widget.context.save();
         }""",
-        file.read_text().replace("grid_loc: [3, 1]", "grid_loc: [5, 2]"))
+        file.read_text().replace("grid_loc: [3, 1]", "grid_loc: [5, 2]"),
+    )
     page.wait_for_function(
         """() => {
           const t = document.querySelector('[data-tb-document=netlist] .tb-tile[data-tb-op=second]');
           return t && /row 5/.test(t.getAttribute('aria-label') ?? t.textContent);
-        }""")
+        }"""
+    )
 
 
 def test_a_session_file_says_what_it_holds(page: Any, shots: Path) -> None:
@@ -154,7 +162,8 @@ def test_an_image_of_our_own_shows_its_model(page: Any, shots: Path) -> None:
           const [box, value] = [term.getBoundingClientRect(), term.nextElementSibling.getBoundingClientRect()];
           const beside = Math.abs(box.y - value.y) < 4 && box.right < value.x;
           return [term.innerText, term.nextElementSibling.innerText, beside];
-        })""")
+        })"""
+    )
     assert ["harvested", "row 11", True] in facts, "rows, not a mask"
     assert all(beside for *_, beside in facts)
     page.screenshot(path=shots / "lab_image_own_light.png")
@@ -180,10 +189,17 @@ def test_without_a_kernel_a_netlist_has_a_preview(page: Any, watched: Any, shots
           const { sessions } = window.jupyterapp.serviceManager;
           await sessions.refreshRunning();
           await Promise.all([...sessions.running()].map(s => sessions.shutdown(s.id)));
-        }""")
+        }"""
+    )
     command(page, "application:close-all")
-    page.route("**/api/sessions*", lambda route: route.fulfill(status=200, content_type="application/json", body="[]")
-               if route.request.method == "GET" else route.abort())
+    page.route(
+        "**/api/sessions*",
+        lambda route: (
+            route.fulfill(status=200, content_type="application/json", body="[]")
+            if route.request.method == "GET"
+            else route.abort()
+        ),
+    )
     page.route("**/api/kernels*", lambda route: route.abort() if route.request.method == "POST" else route.continue_())
     command(page, "docmanager:open", path="documents/small_netlist.yaml", factory="tbuda-netlist")
     document = page.locator("[data-tb-document=netlist]")

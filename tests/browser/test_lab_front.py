@@ -31,7 +31,8 @@ UNDOS = "print(*(len(s.history) for s in ({})))"
 def page(watched: Any, lab: Any) -> Iterator[Any]:
     (lab.folder / "one.ipynb").write_text(notebook(MAKE, "a = made('first'); EpochGrid(a)"))
     (lab.folder / "two.ipynb").write_text(
-        notebook(MAKE, "b = made('second'); EpochGrid(b)", "c = made('third'); EpochGrid(c)"))
+        notebook(MAKE, "b = made('second'); EpochGrid(b)", "c = made('third'); EpochGrid(c)")
+    )
     (lab.folder / "plain.txt").write_text("no view here")
     page = watched.page
     page.set_default_timeout(PATIENCE // 4)
@@ -43,7 +44,9 @@ def page(watched: Any, lab: Any) -> Iterator[Any]:
             """n => {
               const { node } = window.jupyterapp.shell.currentWidget;
               return node.querySelectorAll('[data-tb-root][data-tb-session]').length === n;
-            }""", arg=views)
+            }""",
+            arg=views,
+        )
     yield page
 
 
@@ -120,7 +123,8 @@ def close_front(page: Any) -> None:
       return book.context.path;
     }""")
     page.wait_for_function(
-        "p => ![...window.jupyterapp.shell.widgets('main')].some(w => w.context?.path === p)", arg=path)
+        "p => ![...window.jupyterapp.shell.widgets('main')].some(w => w.context?.path === p)", arg=path
+    )
 
 
 def shows_all(page: Any, expected: list[tuple[int, int]]) -> dict[str, Any]:
@@ -163,7 +167,8 @@ def test_a_shipped_notebook_shows_pictures_without_being_run(page: Any, lab: Any
           const { sessionContext } = window.jupyterapp.shell.currentWidget.context;
           await sessionContext.ready; // what has not begun cannot be ended
           await sessionContext.shutdown();
-        }""")
+        }"""
+    )
     page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.sessionContext.session?.kernel")
     assert shows_all(page, expected)["kernel"] == ""
     if name == SHIPPED[0]:
@@ -177,11 +182,16 @@ def test_a_shipped_notebook_shows_pictures_without_being_run(page: Any, lab: Any
 def test_a_stored_view_is_its_last_picture_when_the_kernel_is_gone(page: Any, lab: Any, shots: Path) -> None:
     command(page, "docmanager:open", path="one.ipynb")
     panel = page.locator(".jp-NotebookPanel:visible")
-    renewed = ("Number(document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden) [data-tb-renewed]')"
-               "?.dataset.tbRenewed ?? 0)")
+    renewed = (
+        "Number(document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden) [data-tb-renewed]')"
+        "?.dataset.tbRenewed ?? 0)"
+    )
     before = page.evaluate(renewed)
-    in_kernel(page, "a.attempt(ResizeOp(op := next(iter(a.result.placement.ops)), a.legal(op).legal[-1])); print(1)",
-              "one.ipynb")
+    in_kernel(
+        page,
+        "a.attempt(ResizeOp(op := next(iter(a.result.placement.ops)), a.legal(op).legal[-1])); print(1)",
+        "one.ipynb",
+    )
     page.wait_for_function(f"n => {renewed} > n", arg=before)
     command(page, "docmanager:save")
     stored = json.loads((lab.folder / "one.ipynb").read_text())
@@ -195,5 +205,6 @@ def test_a_stored_view_is_its_last_picture_when_the_kernel_is_gone(page: Any, la
     command(page, "docmanager:open", path="later.ipynb")
     page.wait_for_function(
         """() => [...document.querySelectorAll('[data-tb-stored] img')]
-          .some(i => i.offsetParent && i.naturalWidth > 100)""")
+          .some(i => i.offsetParent && i.naturalWidth > 100)"""
+    )
     page.screenshot(path=shots / "stored_light.png")

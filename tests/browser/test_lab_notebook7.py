@@ -35,7 +35,9 @@ def test_the_widget_in_notebook_7(browser: Any, seven: Lab, shots: Path) -> None
         """() => {
           const app = window.jupyterapp ?? window.jupyterlab;
           return app?.shell.currentWidget?.context?.sessionContext?.session?.kernel?.status === 'idle';
-        }""", timeout=PATIENCE)
+        }""",
+        timeout=PATIENCE,
+    )
     page.evaluate("() => (window.jupyterapp ?? window.jupyterlab).restored.then(() => null)")
     page.locator(".jp-Notebook .jp-CodeCell .cm-content").first.click()
     page.wait_for_selector(".jp-Notebook .jp-CodeCell.jp-mod-active .cm-focused")

@@ -45,8 +45,11 @@ def in_kernel(page: Any, code: str) -> str:
 
 def close(page: Any, view: str) -> None:
     """Close the tab of a view."""
-    page.evaluate("""view => [...window.jupyterapp.shell.widgets('main')]
-      .find(w => w.node.querySelector(`[data-tb-tab=${view}]`)).close()""", view)
+    page.evaluate(
+        """view => [...window.jupyterapp.shell.widgets('main')]
+      .find(w => w.node.querySelector(`[data-tb-tab=${view}]`)).close()""",
+        view,
+    )
     page.wait_for_selector(f"[data-tb-tab={view}]", state="detached")
 
 
@@ -64,7 +67,9 @@ def can(page: Any, command: str, label: str) -> None:
         """([command, label]) => {
           const { commands } = window.jupyterapp;
           return commands.isEnabled(command) && commands.label(command).startsWith(label);
-        }""", arg=[command, label])
+        }""",
+        arg=[command, label],
+    )
 
 
 def cannot(page: Any, command: str) -> None:
@@ -89,8 +94,20 @@ def test_the_menu_acts_on_the_session(page: Any, shots: Path) -> None:
     menu = page.locator(".lm-Menu")
     menu.wait_for()
     labels = menu.locator(".lm-Menu-itemLabel").all_inner_texts()
-    verbs = ["Compile", "Run and Verify", "Cancel", "Undo", "Redo", "Set Checkpoint…", "Compare with Checkpoint…",
-             "Open Core Grid", "Next Epoch", "Previous Epoch", "Why Here?", "Export…"]
+    verbs = [
+        "Compile",
+        "Run and Verify",
+        "Cancel",
+        "Undo",
+        "Redo",
+        "Set Checkpoint…",
+        "Compare with Checkpoint…",
+        "Open Core Grid",
+        "Next Epoch",
+        "Previous Epoch",
+        "Why Here?",
+        "Export…",
+    ]
     expected = [f"{verb} in lab_mlp" for verb in verbs]
     assert [label for label in expected if label not in labels] == []
     greys = menu.locator(".lm-Menu-item.lm-mod-disabled .lm-Menu-itemLabel").all_inner_texts()
@@ -142,10 +159,11 @@ def test_a_key_binding_of_the_settings(page: Any) -> None:
 
 
 def test_the_status_bar_and_the_sidebar_say_what_is(page: Any, shots: Path) -> None:
-    cycles = in_kernel(page, "print(f'{bring_up.hub.frames[\"ops\"].meta[\"time\"]:,.0f}')")
+    cycles = in_kernel(page, 'print(f\'{bring_up.hub.frames["ops"].meta["time"]:,.0f}\')')
     page.wait_for_function(
         "said => document.querySelector('[data-tb-action=status-session]').textContent === said",
-        arg=f"lab_mlp: {cycles} cycles/input")
+        arg=f"lab_mlp: {cycles} cycles/input",
+    )
     page.locator("[data-tb-action=status-session]").click()
     row = page.locator("[data-tb-session-row=lab_mlp]")
     row.wait_for(state="visible")
@@ -206,19 +224,25 @@ def test_a_session_without_a_view_is_listed(page: Any) -> None:
 
 def test_the_settings_change_the_theme_and_the_device(page: Any, shots: Path) -> None:
     page.locator("[data-tb-action=default-device]").select_option("n150")
-    until(page, lambda: page.evaluate(  # the server has it: that is when the page takes what is set
-        """async () => {
+    until(
+        page,
+        lambda: page.evaluate(  # the server has it: that is when the page takes what is set
+            """async () => {
           const { raw } = await window.jupyterapp.serviceManager.settings.fetch('@tbuda-lab/labextension:plugin');
           return /"device": *"n150"/.test(raw);
-        }"""))
+        }"""
+        ),
+    )
     command(page, "settingeditor:open", query="Tensix") if page.evaluate(
-        "() => window.jupyterapp.commands.hasCommand('settingeditor:open')") else None
+        "() => window.jupyterapp.commands.hasCommand('settingeditor:open')"
+    ) else None
     settled(page)
     page.screenshot(path=shots / "lab_settings_light.png")
     command(page, "tbuda:new-session")
     page.wait_for_function(  # other notebooks may be called Untitled too
         """() => [...window.jupyterapp.shell.widgets('main')].some(w => w.context?.path.startsWith('Untitled')
-          && JSON.stringify(w.context.model.toJSON().cells ?? '').includes('device=\\\\"n150'))""")
+          && JSON.stringify(w.context.model.toJSON().cells ?? '').includes('device=\\\\"n150'))"""
+    )
 
 
 def test_the_dark_theme(page: Any, shots: Path) -> None:
@@ -252,9 +276,11 @@ def test_a_restart_replays_the_edits(page: Any) -> None:
           const main = [...window.jupyterapp.shell.widgets('main')];
           const panel = main.find(w => w.context?.path === 'lab_sessions.ipynb');
           await panel.context.sessionContext.session.kernel.restart();
-        }""")
+        }"""
+    )
     page.wait_for_function(  # a session of another test's kernel may come in its place
-        "() => !(document.querySelector('[data-tb-status]:not([hidden])')?.textContent ?? '').includes('lab_mlp')")
+        "() => !(document.querySelector('[data-tb-status]:not([hidden])')?.textContent ?? '').includes('lab_mlp')"
+    )
     page.locator("[data-tb-tab=grid] .tb-lab-note").wait_for(state="attached")
     command(page, "docmanager:open", path="lab_sessions.ipynb")
     run_all(page)

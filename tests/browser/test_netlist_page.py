@@ -13,8 +13,14 @@ from tests.netlist import builders as b
 
 
 def test_a_broken_netlist(browser: Any, tmp_path: Path, shots: Path) -> None:
-    n = b.build([b.op("first", "nop", ["x"], grid=(2, 2)), b.op("second", "exp", ["first"], loc=(1, 1)),
-                 b.op("third", "exp", ["second"], loc=(11, 3))], {"x": (1, 2, 2)})
+    n = b.build(
+        [
+            b.op("first", "nop", ["x"], grid=(2, 2)),
+            b.op("second", "exp", ["first"], loc=(1, 1)),
+            b.op("third", "exp", ["second"], loc=(11, 3)),
+        ],
+        {"x": (1, 2, 2)},
+    )
     file = tmp_path / "netlist.yaml"
     netlist.dump(n, file)
     path = open_netlist(file).to_html(tmp_path / "netlist.html")

@@ -184,12 +184,16 @@ def test_no_command_reaches_a_session_that_is_not_in_front(page: Any, lab_with_t
             f"""name => {{
               const tab = {undo}.find(w => w.id.startsWith('tbuda-tab') && w.wanted.name === name);
               window.jupyterapp.shell.activateById(tab.id);
-            }}""", name)
+            }}""",
+            name,
+        )
         page.wait_for_function(
             """name => {
               const { commands } = window.jupyterapp;
               return commands.isEnabled('tbuda:undo') && commands.label('tbuda:undo').endsWith(`, in ${name}`);
-            }""", arg=name)
+            }""",
+            arg=name,
+        )
         one, two = said(page)
         command(page, "tbuda:undo")
         after = said(page)
@@ -239,9 +243,12 @@ def test_every_command_reaches_the_session_in_front_alone(page: Any) -> None:
               const { shell } = window.jupyterapp;
               const tab = [...shell.widgets('main')].find(w => w.id.startsWith('tbuda-tab') && w.wanted.name === name);
               shell.activateById(tab.id);
-            }""", session)
+            }""",
+            session,
+        )
         page.wait_for_function(
-            "name => window.jupyterapp.commands.label('tbuda:compile') === `Compile in ${name}`", arg=session)
+            "name => window.jupyterapp.commands.label('tbuda:compile') === `Compile in ${name}`", arg=session
+        )
         told()
         for name in ("compile", "redo", "undo", "run"):
             can(name)

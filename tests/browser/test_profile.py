@@ -140,7 +140,8 @@ def test_the_timeline_measures_finds_and_follows(bare: Bare, shots: Path) -> Non
     assert (end - start) / whole.cycles == pytest.approx(0.5, abs=0.02)
     stats = whole.trace.slice(start, end)
     shown = page.locator(f"[data-tb-slice] tr[data-tb-op='{OP}'] [data-tb-cycles]").evaluate_all(
-        "cells => cells.map(c => +c.dataset.tbCycles)")
+        "cells => cells.map(c => +c.dataset.tbCycles)"
+    )
     assert shown == pytest.approx(stats.cycles[stats.ops.index(OP)].tolist(), abs=0.06)
     page.locator("[data-tb-action=trace-find]").fill("second")
     expect(page.locator("[data-tb-metric=trace-found]")).to_have_text("2 ops")

@@ -193,8 +193,10 @@ def main() -> None:
             errors = bare.page.errors
         browser.close()
     placement = session.compile().placement
-    print(f"{len(placement.ops):,} ops, {len(placement.epochs)} epochs: "
-          f"{dict(edits.ended)}, {len(edits.wrong)} otherwise than shown, {len(errors)} errors of the page")
+    print(
+        f"{len(placement.ops):,} ops, {len(placement.epochs)} epochs: "
+        f"{dict(edits.ended)}, {len(edits.wrong)} otherwise than shown, {len(errors)} errors of the page"
+    )
     print("\n".join([*edits.wrong, *errors]))
 
 

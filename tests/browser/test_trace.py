@@ -39,8 +39,9 @@ def page(watched: Any, lab: Lab) -> Iterator[Any]:
 
 def placed(page: Any, epoch: int) -> list[str]:
     """Ops of an epoch in schedule order."""
-    return json.loads(in_kernel(
-        page, f"import json; print(json.dumps(list(session.result.placement.epochs[{epoch}].ops)))"))
+    return json.loads(
+        in_kernel(page, f"import json; print(json.dumps(list(session.result.placement.epochs[{epoch}].ops)))")
+    )
 
 
 def shown(page: Any) -> tuple[int, int]:
@@ -112,14 +113,19 @@ def test_two_cursors_say_how_far_they_are_apart(page: Any) -> None:
 
 
 def test_the_playhead_drives_the_grid(page: Any, shots: Path) -> None:
-    result = json.loads(in_kernel(page, """
+    result = json.loads(
+        in_kernel(
+            page,
+            """
 import json
 trace = session.timeline(8).trace
 epoch = trace.epochs[1]
 cycle = (epoch.start + epoch.end) // 2
 at = trace.at(cycle)
 print(json.dumps([cycle, {trace.ops[o].name: int(k) for o, k in zip(at.op.tolist(), at.kind.tolist())}]))
-"""))
+""",
+        )
+    )
     cycle, doing = result
     whole, box = fitted(page), canvas(page)
     page.mouse.click(box["x"] + box["width"] * cycle / whole, box["y"] + 28)  # on the ruler
@@ -131,10 +137,15 @@ print(json.dumps([cycle, {trace.ops[o].name: int(k) for o, k in zip(at.op.tolist
 
     until(page, lambda: abs(playhead() - cycle) <= whole / box["width"] + 1)  # an earlier click put it elsewhere
     there = playhead()
-    now = json.loads(in_kernel(page, f"""
+    now = json.loads(
+        in_kernel(
+            page,
+            f"""
 at = trace.at({there})
 print(json.dumps(sorted({{trace.ops[o].name for o in at.op.tolist()}})))
-"""))
+""",
+        )
+    )
     tiles = page.locator(f"{GRID} [data-tb-doing]")
     until(page, lambda: sorted(tiles.evaluate_all("t => t.map(e => e.dataset.tbOp)")) == now)
     assert len(doing) > 3
@@ -142,18 +153,25 @@ print(json.dumps(sorted({{trace.ops[o].name for o in at.op.tolist()}})))
     play = page.locator(f"{TRACE} [data-tb-action=trace-play]")
     play.click()
     page.wait_for_function(f"() => Number(document.querySelector('{TRACE}').dataset.tbCycle) > {there + whole // 200}")
-    page.evaluate("button => document.querySelector(`${button}[aria-pressed=true]`)?.click()",  # it stops at the end
-                  f"{TRACE} [data-tb-action=trace-play]")
+    page.evaluate(
+        "button => document.querySelector(`${button}[aria-pressed=true]`)?.click()",  # it stops at the end
+        f"{TRACE} [data-tb-action=trace-play]",
+    )
     expect(play).to_have_attribute("aria-pressed", "false")
 
 
 def test_d_leaves_what_feeds_and_drains_the_selection(page: Any) -> None:
     op = placed(page, 1)[1]  # what feeds and drains it is in its epoch: few rows, all in sight
-    near = json.loads(in_kernel(page, f"""
+    near = json.loads(
+        in_kernel(
+            page,
+            f"""
 graph, ops = session.result.lowered, session.result.placement.ops
 around = {{s for s in graph['{op}'].sources if s in ops}} | {{u for u, _ in graph.users()['{op}'] if u in ops}}
 print(json.dumps(sorted(around | {{'{op}'}})))
-"""))
+""",
+        )
+    )
     in_kernel(page, f"bring_up.select('{op}')")
     name = page.locator(f"{TRACE} [data-tb-op='{op}'][aria-pressed=true]")
     name.wait_for()
@@ -162,13 +180,11 @@ print(json.dumps(sorted(around | {{'{op}'}})))
     name.click()
     page.wait_for_selector(f"{TRACE} .tb-trace-stage:focus")
     page.keyboard.press("d")
-    page.wait_for_function(
-        f"n => document.querySelectorAll('{TRACE} .tb-trace-name').length === n", arg=len(near))
+    page.wait_for_function(f"n => document.querySelectorAll('{TRACE} .tb-trace-name').length === n", arg=len(near))
     names = page.locator(f"{TRACE} .tb-trace-name")
     until(page, lambda: sorted(names.evaluate_all("t => t.map(e => e.dataset.tbOp)")) == near)
     page.keyboard.press("d")
-    page.wait_for_function(
-        f"n => document.querySelectorAll('{TRACE} .tb-trace-name').length > n", arg=len(near))
+    page.wait_for_function(f"n => document.querySelectorAll('{TRACE} .tb-trace-name').length > n", arg=len(near))
     page.keyboard.press("Escape")
     page.wait_for_selector(f"{GRID} .tb-at-moment", state="detached")
     until(page, lambda: in_kernel(page, "print(bring_up.selected)") == "()")
@@ -204,7 +220,9 @@ def test_a_run_is_stepped_and_its_progress_seen(page: Any, shots: Path) -> None:
 
 
 def test_a_long_run_shows_progress_pauses_and_is_cancelled(page: Any) -> None:
-    in_kernel(page, """
+    in_kernel(
+        page,
+        """
 import threading
 from tbuda_lab.core.errors import Cancelled
 def long():
@@ -213,11 +231,13 @@ def long():
     except Cancelled:
         print('cancelled')
 runner = threading.Thread(target=long); runner.start()
-""")
+""",
+    )
     page.wait_for_selector(f"{GRID} .tb-now", timeout=PATIENCE)
     page.wait_for_function(
         f"() => [...document.querySelectorAll('{GRID} [data-tb-done]')].some(e => Number(e.dataset.tbDone) > 0)",
-        timeout=PATIENCE)
+        timeout=PATIENCE,
+    )
     in_kernel(page, "session.control.pause()")
     page.wait_for_selector(f"{STAGES} .tb-message:has-text('Paused')")
     in_kernel(page, "session.cancel(); runner.join(30); assert not runner.is_alive()")
@@ -225,7 +245,9 @@ runner = threading.Thread(target=long); runner.start()
 
 
 def test_the_first_op_that_fails_is_red_everywhere(page: Any, shots: Path) -> None:
-    bad = in_kernel(page, """
+    bad = in_kernel(
+        page,
+        """
 from tbuda_lab.core.runner import Runner
 result = session.result
 broken = Runner(result)
@@ -233,7 +255,8 @@ queue = next(n for n in result.parameters if 'up' in n and 'weight' in n)
 broken.executor.write(queue, -result.parameters[queue])
 checks = session.verify_ops(runner=broken)
 print(checks.first_failure.op)
-""")
+""",
+    )
     page.locator(f"{GRID} [data-tb-action=epoch]").first.click()
     page.wait_for_selector(f"{GRID} .tb-check-good")
     in_kernel(page, f"bring_up.select('{bad}')")

@@ -16,10 +16,21 @@ from tests.browser.conftest import over_the_cores, settled
 from tests.session.models import encoder
 
 TRAITS = {
-    "pass_name": "", "direction": "TB", "show_tms": False, "viewport": [], "query": "", "depth": None, "collapsed": [],
-    "epoch": 0, "noc": "none", "chip": None, "chips_per_row": 0, "link_threshold": 0.0, "show_pipes": "none",
+    "pass_name": "",
+    "direction": "TB",
+    "show_tms": False,
+    "viewport": [],
+    "query": "",
+    "depth": None,
+    "collapsed": [],
+    "epoch": 0,
+    "noc": "none",
+    "chip": None,
+    "chips_per_row": 0,
+    "link_threshold": 0.0,
+    "show_pipes": "none",
     "displacement": "free",
-}  # fmt: skip
+}
 GRAPH, GRID, TABLE = (f"[data-tb-view={view}]" for view in ("graph", "grid", "table"))
 
 

@@ -278,7 +278,8 @@ def test_the_workbench_opens_in_a_tab_and_the_cell_is_compact(browser: Any, lab_
         page.mouse.up()
         share = json.loads(page.evaluate("() => localStorage.getItem('tbuda-lab:panes')"))["upper"]
         page.evaluate(
-            "() => [...window.jupyterapp.shell.widgets('main')].find(w => w.id.startsWith('tbuda-tab')).close()")
+            "() => [...window.jupyterapp.shell.widgets('main')].find(w => w.id.startsWith('tbuda-tab')).close()"
+        )
         expect(tab).to_have_count(0)
         cell.locator("[data-tb-action=open-workbench]").click()
         tab.locator(f"{GRID} .tb-tile").first.wait_for()

@@ -52,9 +52,7 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     lines = capsys.readouterr().out.splitlines()
     commands = [line.split()[0] for line in lines if line.startswith("    ") and line[4] != " "]
-    existing = (
-        "compile run report tune script diff share bisect netlist tti export profile cost calibrate demo doctor"
-    )
+    existing = "compile run report tune script diff share bisect netlist tti export profile cost calibrate demo doctor"
     assert commands == existing.split()
     for command in commands:
         with pytest.raises(SystemExit) as leaving:
@@ -76,10 +74,20 @@ def test_request_of_a_compiled_folder(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (request.device, request.harvested_rows, request.op_size) == ("n150", (3,), ("a=1x1",))
 
 
-@pytest.mark.parametrize("text", [
-    "", "\0", "[]", "{}", '{"request": 1}', '{"request": {}}', '{"request": {"target": 3}}',
-    '{"request": {"target": "m.py"}}', '{"request": {"target": "m.py:f", "surplus": 1}}',
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\0",
+        "[]",
+        "{}",
+        '{"request": 1}',
+        '{"request": {}}',
+        '{"request": {"target": 3}}',
+        '{"request": {"target": "m.py"}}',
+        '{"request": {"target": "m.py:f", "surplus": 1}}',
+    ],
+)
 def test_a_broken_record_is_refused(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "compile.json").write_text(text)
     assert main(["run", str(tmp_path)]) == 1
@@ -122,9 +130,7 @@ chips_with_mmio: [0, 1, 2]
 """
 
 
-def test_a_cluster_descriptor_says_which_chips_there_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cluster_descriptor_says_which_chips_there_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER)

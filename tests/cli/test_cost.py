@@ -65,8 +65,12 @@ def test_calibrate_writes_what_cost_reads(tmp_path: Path, capsys: pytest.Capture
     folder = tmp_path / "runs"
     folder.mkdir()
     lines = ["input0_df,math_fidelity,t,mblock_m,mblock_n,ublock_rt,ublock_ct,runtime"]
-    lines += [f"Bfp8_b,LoFi,1,{m},{n},1,{c},{m * n * (100 + 37 * c)}"
-              for m in (1, 2, 4, 8) for n in (1, 2, 4) for c in (1, 2, 4, 8)]
+    lines += [
+        f"Bfp8_b,LoFi,1,{m},{n},1,{c},{m * n * (100 + 37 * c)}"
+        for m in (1, 2, 4, 8)
+        for n in (1, 2, 4)
+        for c in (1, 2, 4, 8)
+    ]
     (folder / "tanh.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     fitted, out = tmp_path / "fitted.yaml", tmp_path / "out.csv"
     assert main(["calibrate", str(folder), "--arch", "grayskull", "--out", str(fitted)]) == 0
@@ -113,14 +117,16 @@ def test_a_sheet_says_what_it_is_by_its_columns(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.parametrize(
     ("change", "into", "message", "empty"),
-    [("2,2,1,8,", "2,two,1,8,", "output_mb_c 'two' is not a count", True),
-     ("2,2,1,8,", "2,0,1,8,", "output_mb_c '0' is not a count", True),
-     ("2,2,1,8,", "2,,1,8,", "output_mb_c is empty", True),
-     ("Bfp8_b,1,2,2,1,8", "Bfp9,1,2,2,1,8", "'Bfp9'", True),
-     ("LoFi,Bfp8_b,1,2,2,1,8", "NoFi,Bfp8_b,1,2,2,1,8", "'NoFi'", True),
-     ("8,gelu,LoFi,Bfp8_b,1,2,2,1,8,1100000,", ",,,,,,,,,,", "column output_t is empty, taken as 1", True),
-     ("Bfp8_b,1,2,2,1,8", "Bfp8_b,,2,2,1,8", "column output_t is empty, taken as 1", False),
-     ("8,1100000,", "8,1100000,,more", "12 cells under 11 columns", False)],
+    [
+        ("2,2,1,8,", "2,two,1,8,", "output_mb_c 'two' is not a count", True),
+        ("2,2,1,8,", "2,0,1,8,", "output_mb_c '0' is not a count", True),
+        ("2,2,1,8,", "2,,1,8,", "output_mb_c is empty", True),
+        ("Bfp8_b,1,2,2,1,8", "Bfp9,1,2,2,1,8", "'Bfp9'", True),
+        ("LoFi,Bfp8_b,1,2,2,1,8", "NoFi,Bfp8_b,1,2,2,1,8", "'NoFi'", True),
+        ("8,gelu,LoFi,Bfp8_b,1,2,2,1,8,1100000,", ",,,,,,,,,,", "column output_t is empty, taken as 1", True),
+        ("Bfp8_b,1,2,2,1,8", "Bfp8_b,,2,2,1,8", "column output_t is empty, taken as 1", False),
+        ("8,1100000,", "8,1100000,,more", "12 cells under 11 columns", False),
+    ],
 )
 def test_a_row_that_cannot_be_read_is_named_and_left_empty(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: str, into: str, message: str, empty: bool
@@ -152,8 +158,17 @@ def test_columns_may_stand_in_any_order_and_come_from_several_layouts(tmp_path: 
     """What pandas makes of two sheets joined: all columns of both, each filled in the rows of its own."""
     (tmp_path / "runs.csv").write_text(SHEET, encoding="utf-8")
     rows = rows_of(tmp_path / "runs.csv")
-    other = {"Binary-Type": "add", "math_fidelity": "HiFi4", "input0_df": "Float16_b", "t": "1", "mblock_m": "2",
-             "mblock_n": "4", "ublock_rt": "2", "ublock_ct": "2", "runtime": "4000"}
+    other = {
+        "Binary-Type": "add",
+        "math_fidelity": "HiFi4",
+        "input0_df": "Float16_b",
+        "t": "1",
+        "mblock_m": "2",
+        "mblock_n": "4",
+        "ublock_rt": "2",
+        "ublock_ct": "2",
+        "runtime": "4000",
+    }
     header = sorted({*rows[0], *other}, reverse=True)
     with (tmp_path / "joined.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, header)
@@ -166,16 +181,21 @@ def test_columns_may_stand_in_any_order_and_come_from_several_layouts(tmp_path: 
     for name in ("runs", "other", "joined"):
         call = ["cost", "--arch", "grayskull", str(tmp_path / f"{name}.csv"), "--out", str(tmp_path / f"{name}.out")]
         assert main(call) == 0
-    runs, one, joined = ([row["estimated_cycles"] for row in rows_of(tmp_path / f"{name}.out")]
-                         for name in ("runs", "other", "joined"))
+    runs, one, joined = (
+        [row["estimated_cycles"] for row in rows_of(tmp_path / f"{name}.out")] for name in ("runs", "other", "joined")
+    )
     assert joined == runs + one and all(int(value) > 0 for value in joined)
 
 
 def test_notes_of_a_kind_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Ten thousand rows of two unknown types and of many wrong counts: a page of notes, and every row answered."""
     head, row, *_ = SHEET.splitlines()
-    rows = [row.replace("gelu", "softplus" if i % 2 else "mish").replace(",2,2,1,", f",2,{i}?,1,") if i < 60
-            else row.replace("gelu", "softplus") for i in range(10_000)]
+    rows = [
+        row.replace("gelu", "softplus" if i % 2 else "mish").replace(",2,2,1,", f",2,{i}?,1,")
+        if i < 60
+        else row.replace("gelu", "softplus")
+        for i in range(10_000)
+    ]
     source, target = tmp_path / "runs.csv", tmp_path / "out.csv"
     source.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
     assert main(["cost", "--arch", "wormhole_b0", str(source), "--out", str(target)]) == 0
@@ -185,21 +205,74 @@ def test_notes_of_a_kind_are_told_once(tmp_path: Path, capsys: pytest.CaptureFix
     assert matches[:60] == [""] * 60 and len(set(matches[60:])) == 1 and int(matches[60]) > 0
 
 
-_CELL = st.sampled_from(["", "0", "1", "2", "-1", "1e9", "1e400", "nan", "x", '"', "gelu", "matmul", "reduce", "splice",
-                         "sparse_matmul", "embedding", "Int32", "Int8", "Bfp8_b", "Tf32", "Lf8", "HiFi4", "r", "c",
-                         "True", "\r", "\u00e9", "  "])
+_CELL = st.sampled_from(
+    [
+        "",
+        "0",
+        "1",
+        "2",
+        "-1",
+        "1e9",
+        "1e400",
+        "nan",
+        "x",
+        '"',
+        "gelu",
+        "matmul",
+        "reduce",
+        "splice",
+        "sparse_matmul",
+        "embedding",
+        "Int32",
+        "Int8",
+        "Bfp8_b",
+        "Tf32",
+        "Lf8",
+        "HiFi4",
+        "r",
+        "c",
+        "True",
+        "\r",
+        "\u00e9",
+        "  ",
+    ]
+)
 
 
 @settings(max_examples=120, deadline=None)
-@given(arch=st.sampled_from(["grayskull", "wormhole_b0", "blackhole"]), order=st.randoms(use_true_random=False),
-       rows=st.lists(st.lists(_CELL, max_size=20), max_size=6), end=st.sampled_from(["\n", "\r\n", "\r"]))
+@given(
+    arch=st.sampled_from(["grayskull", "wormhole_b0", "blackhole"]),
+    order=st.randoms(use_true_random=False),
+    rows=st.lists(st.lists(_CELL, max_size=20), max_size=6),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+)
 def test_no_sheet_makes_it_fall_over(arch: str, order: random.Random, rows: list[list[str]], end: str) -> None:
     """Whatever stands in the cells: every row has a positive estimate or an empty cell, or the sheet is refused."""
-    header = ["op_type", "input0_df", "math_fidelity", "t", "mblock_m", "mblock_n", "ublock_rt", "ublock_ct", "m_k",
-              "u_kt", "z", "nz_tiles", "nz_ublocks", "nz_strips", "Vector-Mode", "approx", "l1_acc", "runtime", "own"]
+    header = [
+        "op_type",
+        "input0_df",
+        "math_fidelity",
+        "t",
+        "mblock_m",
+        "mblock_n",
+        "ublock_rt",
+        "ublock_ct",
+        "m_k",
+        "u_kt",
+        "z",
+        "nz_tiles",
+        "nz_ublocks",
+        "nz_strips",
+        "Vector-Mode",
+        "approx",
+        "l1_acc",
+        "runtime",
+        "own",
+    ]
     order.shuffle(header)
     good = {"op_type": "gelu", "input0_df": "Bfp8_b"} | dict.fromkeys(
-        ("mblock_m", "mblock_n", "ublock_rt", "ublock_ct", "t", "m_k", "u_kt", "z"), "1")
+        ("mblock_m", "mblock_n", "ublock_rt", "ublock_ct", "t", "m_k", "u_kt", "z"), "1"
+    )
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "runs.csv", Path(folder) / "out.csv"
         lines = [",".join(header), ",".join(good.get(name, "") for name in header), *(",".join(row) for row in rows)]

@@ -42,10 +42,14 @@ def test_plain_encoder_calculates_what_bert_does() -> None:
     theirs = BertModel(BertConfig(num_hidden_layers=2)).encoder.eval()
     ours = Encoder(layers=2).eval()
     names = {
-        "attention.self.query": "attention.query", "attention.self.key": "attention.key",
-        "attention.self.value": "attention.value", "attention.output.dense": "attention.dense",
-        "attention.output.LayerNorm": "norm_1", "intermediate.dense": "feed_forward.0",
-        "output.dense": "feed_forward.2", "output.LayerNorm": "norm_2",
+        "attention.self.query": "attention.query",
+        "attention.self.key": "attention.key",
+        "attention.self.value": "attention.value",
+        "attention.output.dense": "attention.dense",
+        "attention.output.LayerNorm": "norm_1",
+        "intermediate.dense": "feed_forward.0",
+        "output.dense": "feed_forward.2",
+        "output.LayerNorm": "norm_2",
     }
     state = {}
     for key, value in theirs.state_dict().items():

@@ -93,8 +93,10 @@ def test_a_full_disk_is_a_typed_error_and_leaves_nothing(tmp_path: Path) -> None
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(OutputError, match=r"cannot write .*out: File too large"), \
-                output_folder(tmp_path / "out") as folder:
+        with (
+            pytest.raises(OutputError, match=r"cannot write .*out: File too large"),
+            output_folder(tmp_path / "out") as folder,
+        ):
             (folder / "x.txt").write_text("x" * 10_000)
         with pytest.raises(OutputError, match="cannot write"), atomic_text(tmp_path / "x.txt") as stream:
             stream.write("x" * 10_000)

@@ -35,11 +35,11 @@ print(sys.argv[1:], float(pybuda.run_inference().get()[0].value().sum()))
 """
 
 
-
 def python(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     root = str(Path(__file__).parents[2])
-    return subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=cwd,
-                          env={**os.environ, "PYTHONPATH": root})
+    return subprocess.run(
+        [sys.executable, *args], capture_output=True, text=True, cwd=cwd, env={**os.environ, "PYTHONPATH": root}
+    )
 
 
 def test_a_script_that_imports_pybuda_runs_unchanged(tmp_path: Path) -> None:

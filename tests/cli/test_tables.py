@@ -36,10 +36,26 @@ def test_epoch_table(result: SimpleNamespace) -> None:
     """What it says is what is simulated: two inputs in 4,000 cycles are 2,000 per input, and most of it the switch."""
     names = [epoch.ops for epoch in result.placement.epochs]
     cycles = {"a": 100, "b": 300, "c": 50, "d": 80}
-    times = BatchTime(2, 8000, tuple(
-        EpochTime(4000, 2 * max(cycles[n] for n in ops), 100, 0, 3000, Bound.SWITCH, len(ops) - 1, 0, tuple(
-            OpTime(cycles[n], 0, cycles[n], "kernel", Bound.COMPUTE, cycles[n], 0, 0, 0, 0, True) for n in ops))
-        for ops in names))
+    times = BatchTime(
+        2,
+        8000,
+        tuple(
+            EpochTime(
+                4000,
+                2 * max(cycles[n] for n in ops),
+                100,
+                0,
+                3000,
+                Bound.SWITCH,
+                len(ops) - 1,
+                0,
+                tuple(
+                    OpTime(cycles[n], 0, cycles[n], "kernel", Bound.COMPUTE, cycles[n], 0, 0, 0, 0, True) for n in ops
+                ),
+            )
+            for ops in names
+        ),
+    )
     assert [line.split() for line in epoch_table(result, times).splitlines()[2:]] == [
         ["0", "0", "0", "2", "14/64", "2,000", "the", "epoch", "switch", "b"],
         ["1", "1", "0", "1", "1/64", "2,000", "the", "epoch", "switch", "c"],

@@ -20,23 +20,31 @@ def write(folder: Path, text: str) -> str:
 
 def test_module_inputs_and_seed(tmp_path: Path) -> None:
     (tmp_path / "helper_of_the_user.py").write_text("WIDTH = 4\n")
-    file = write(tmp_path, "from helper_of_the_user import WIDTH\n"
-                           "def make_model(seed=0):\n    return ('module', WIDTH), [seed]\n")
+    file = write(
+        tmp_path,
+        "from helper_of_the_user import WIDTH\ndef make_model(seed=0):\n    return ('module', WIDTH), [seed]\n",
+    )
     assert load_target(f"{file}:make_model").inputs == (0,)
     target = load_target(f"{file}:make_model", seed=7)
     assert (target.module, target.inputs, target.name) == (("module", 4), (7,), "model")
 
 
-@pytest.mark.parametrize(("text", "function", "message"), [
-    ("def make(): return 1\n", "make_model", "no function 'make_model'; it has make"),
-    ("x = 1\n", "make_model", "it has none"),
-    ("def make_model(): return 1\n", "make_model", r"returned int: expected FILE.py:FUNCTION"),
-    ("def make_model(): return 1, 2\n", "make_model", r"returned tuple: expected"),
-    ("def make_model():\n    x = 1\n    raise ValueError('no weights')\n", "make_model",
-     r"model\.py:3: make_model\(\) raised ValueError: no weights"),
-    ("import no_such_package_anywhere\n", "make_model", r"model\.py:1: importing it raised ModuleNotFoundError"),
-    ("def make_model(:\n", "make_model", r"model\.py:1: importing it raised SyntaxError"),
-])
+@pytest.mark.parametrize(
+    ("text", "function", "message"),
+    [
+        ("def make(): return 1\n", "make_model", "no function 'make_model'; it has make"),
+        ("x = 1\n", "make_model", "it has none"),
+        ("def make_model(): return 1\n", "make_model", r"returned int: expected FILE.py:FUNCTION"),
+        ("def make_model(): return 1, 2\n", "make_model", r"returned tuple: expected"),
+        (
+            "def make_model():\n    x = 1\n    raise ValueError('no weights')\n",
+            "make_model",
+            r"model\.py:3: make_model\(\) raised ValueError: no weights",
+        ),
+        ("import no_such_package_anywhere\n", "make_model", r"model\.py:1: importing it raised ModuleNotFoundError"),
+        ("def make_model(:\n", "make_model", r"model\.py:1: importing it raised SyntaxError"),
+    ],
+)
 def test_refusals_name_the_place(tmp_path: Path, text: str, function: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         load_target(f"{write(tmp_path, text)}:{function}")
@@ -51,10 +59,14 @@ def test_refusals_of_the_text(text: str) -> None:
 def test_words_say_what_options_differ_and_are_read_again() -> None:
     before = CompileOptions(microbatch=64)
     after = CompileOptions(
-        microbatch=64, fuse_reduces=True, op_parts=(("a.b", 2), ("c", 3)), op_names_dont_pad=("x", "y"),
+        microbatch=64,
+        fuse_reduces=True,
+        op_parts=(("a.b", 2), ("c", 3)),
+        op_names_dont_pad=("x", "y"),
         op_rows=(("z", 9),),
-        optimise_steps=7, default_math_fidelity=MathFidelity.LoFi,
-    )  # fmt: skip
+        optimise_steps=7,
+        default_math_fidelity=MathFidelity.LoFi,
+    )
     words = changed_settings(before, after)
     assert "op_parts=a.b:2,c:3" in words and "microbatch=64" not in words and "fuse_reduces=true" in words
     assert dataclasses.replace(before, **read_settings(words)) == after

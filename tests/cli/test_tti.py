@@ -34,8 +34,12 @@ def own() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
 def test_it_runs_on_given_inputs(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, (x,) = own()
     np.savez(tmp_path / "in.npz", input=x.numpy())
-    assert main(["run", str(folder / "m.tti"), "--inputs", str(tmp_path / "in.npz"),
-                 "--outputs", str(tmp_path / "out.npz")]) == 0
+    assert (
+        main(
+            ["run", str(folder / "m.tti"), "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz")]
+        )
+        == 0
+    )
     assert "pass: lowest PCC" in capsys.readouterr().out
     with np.load(tmp_path / "out.npz") as out:
         (got,) = (out[k] for k in out.files)
@@ -48,8 +52,21 @@ def test_weights_from_a_file(folder: Path, tmp_path: Path, capsys: pytest.Captur
     model, (x,) = own()
     np.savez(tmp_path / "w.npz", **{n: 2 * p.numpy() for n, p in model.named_parameters()})
     np.savez(tmp_path / "in.npz", input=x.numpy())
-    assert main(["run", str(folder / "bare.tti"), "--weights", str(tmp_path / "w.npz"), "--inputs",
-                 str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz")]) == 0
+    assert (
+        main(
+            [
+                "run",
+                str(folder / "bare.tti"),
+                "--weights",
+                str(tmp_path / "w.npz"),
+                "--inputs",
+                str(tmp_path / "in.npz"),
+                "--outputs",
+                str(tmp_path / "out.npz"),
+            ]
+        )
+        == 0
+    )
     for p in model.parameters():
         p.mul_(2)
     with np.load(tmp_path / "out.npz") as out:
@@ -57,17 +74,17 @@ def test_weights_from_a_file(folder: Path, tmp_path: Path, capsys: pytest.Captur
     assert np.corrcoef(got.ravel(), model(x).numpy().ravel())[0, 1] > 0.999
 
 
-def test_inputs_that_are_none_are_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inputs_that_are_none_are_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For an image and for a model alike."""
     np.save(tmp_path / "one.npy", np.zeros(3))
     np.savez(tmp_path / "words.npz", input=np.array(["a", "b"]))
     (tmp_path / "torn.npz").write_bytes((tmp_path / "words.npz").read_bytes()[:90])
     for target in (str(folder / "m.tti"), f"{folder / 'm.py'}:make"):
         for name, message in (
-            ("one.npy", "a single array"), ("words.npz", "its type is '<U1'"), ("torn.npz", "not an .npz archive"),
-        ):  # fmt: skip
+            ("one.npy", "a single array"),
+            ("words.npz", "its type is '<U1'"),
+            ("torn.npz", "not an .npz archive"),
+        ):
             assert main(["run", target, "--inputs", str(tmp_path / name)]) == 1
             assert message in capsys.readouterr().err
 
@@ -95,13 +112,16 @@ def test_edits_of_an_image_are_found_again(folder: Path, tmp_path: Path, monkeyp
     assert Path("theirs.yaml").read_bytes() == Path("ours.yaml").read_bytes()
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["run", "m.tti", "--device", "n150"], "leave --device out"),
-    (["compile", "m.tti", "--out", "c"], "`tbuda run` runs it"),
-    (["run", "none.tti"], "cannot be read"),
-    (["run", "m.py:make", "--weights", "w.npz"], "is for a device image"),
-    (["export", "table", "m.tti", "--edits", "e.buda.json"], "e.buda.json cannot be read"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "m.tti", "--device", "n150"], "leave --device out"),
+        (["compile", "m.tti", "--out", "c"], "`tbuda run` runs it"),
+        (["run", "none.tti"], "cannot be read"),
+        (["run", "m.py:make", "--weights", "w.npz"], "is for a device image"),
+        (["export", "table", "m.tti", "--edits", "e.buda.json"], "e.buda.json cannot be read"),
+    ],
+)
 def test_refusals(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:

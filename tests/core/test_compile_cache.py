@@ -62,9 +62,10 @@ class Picture(nn.Module):
 def graph(model: str = "plain") -> Graph:
     torch.manual_seed(0)
     module, samples = {
-        "plain": small, "branches": lambda: (Branches(), (torch.zeros(1, 64, 128),)),
+        "plain": small,
+        "branches": lambda: (Branches(), (torch.zeros(1, 64, 128),)),
         "picture": lambda: (Picture(), (torch.zeros(1, 3, 32, 32),)),
-    }[model]()  # fmt: skip
+    }[model]()
     return from_torch(module.eval(), samples, name=model)
 
 
@@ -83,10 +84,17 @@ def about(result: CompileResult) -> tuple[Any, ...]:
     placement = result.placement
     value = None if placement.report is None else placement.report.objective
     return (
-        netlists.dumps(result.netlist), placement.report, value and value.bound, placement.diagnostics,
-        placement.queues, placement.epochs, placement.ops, placement.input_buffers, placement.schedule,
+        netlists.dumps(result.netlist),
+        placement.report,
+        value and value.bound,
+        placement.diagnostics,
+        placement.queues,
+        placement.epochs,
+        placement.ops,
+        placement.input_buffers,
+        placement.schedule,
         result.diagnostics,
-    )  # fmt: skip
+    )
 
 
 CASES: list[tuple[str, str, tuple[Override, ...], dict[str, Any]]] = [
@@ -119,8 +127,10 @@ def test_inserted_nops_and_queues_are_the_same_again(tmp_path: Path) -> None:
     traced = graph("branches")
     start, _ = compiled(traced, tmp_path)
     source, reader = next((n.sources[0], n.name) for n in start.lowered.ops if n.sources[0] in start.placement.ops)
-    overrides = (Override("insert_nop", source, {"dest": (reader,)}),
-                 Override("insert_queue", source, {"dest": (reader,)}))
+    overrides = (
+        Override("insert_nop", source, {"dest": (reader,)}),
+        Override("insert_queue", source, {"dest": (reader,)}),
+    )
     for override in overrides:
         first, cache = compiled(traced, tmp_path, overrides=(override,))
         assert cache.misses
@@ -185,12 +195,17 @@ def test_what_is_fused_is_decided_once(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "record",
     [
-        [], {}, {"ends": []}, {"ends": ["nobody"], "patterns": []}, {"ends": 5, "patterns": []},
-        {"ends": [], "patterns": [[1, 1, 0.5, None, False]]}, {"ends": [], "patterns": [[1, 1, 0.5, None, 0]] * 2},
+        [],
+        {},
+        {"ends": []},
+        {"ends": ["nobody"], "patterns": []},
+        {"ends": 5, "patterns": []},
+        {"ends": [], "patterns": [[1, 1, 0.5, None, False]]},
+        {"ends": [], "patterns": [[1, 1, 0.5, None, 0]] * 2},
         {"ends": [], "patterns": [[1, 1, "much", None, False]] * 2},
         {"ends": [], "patterns": [[1, 1, 0.5, [1], False]] * 2},
     ],
-)  # fmt: skip
+)
 def test_a_decision_on_fusing_is_checked_before_it_is_used(record: Any) -> None:
     options, device = CompileOptions(), load_device("wormhole_b0")
     traced = from_torch(Softmax().eval(), (torch.zeros(1, 4, 128, 64),), name="softmax")
@@ -228,9 +243,13 @@ def test_a_damaged_entry_is_none(damage: str, tmp_path: Path) -> None:
     path = _entry(tmp_path)
     good = path.read_bytes()
     bad = {
-        "cut": good[: len(good) // 2], "flipped": good.replace(b'"epochs"', b'"epoqhs"'), "empty": b"",
-        "format": b"2" + good[1:], "binary": b"\x80\x04\x95", "huge number": b"1 x\n" + b"9" * 5000,
-    }[damage]  # fmt: skip
+        "cut": good[: len(good) // 2],
+        "flipped": good.replace(b'"epochs"', b'"epoqhs"'),
+        "empty": b"",
+        "format": b"2" + good[1:],
+        "binary": b"\x80\x04\x95",
+        "huge number": b"1 x\n" + b"9" * 5000,
+    }[damage]
     path.write_bytes(bad)
     again, cache = compiled(traced, tmp_path)
     assert cache.misses == 1
@@ -253,19 +272,37 @@ def _set(*way: Any) -> Any:
 @pytest.mark.parametrize(
     "change",
     [
-        _set("graph", "0" * 64), _set("tables", 3), _set("order", []), _set("order", 0, "nobody"),
-        _set("epochs", 0, 0, 0, 10**9), _set("epochs", 0, 0, 0, -1), _set("epochs", 0, 0, 0, True),
-        _set("epochs", 0, 1, 0, [90, 0, False]), _set("epochs", 0, 1, 0, [0, -1, False]),
-        _set("epochs", 0, 1, 0, [0, 0]), _set("epochs", []), _set("epochs", 0, [[0], [[0, 0, False]], 1, 1, 0.0]),
-        _set("epochs", {"0": 1}), _set("epochs", 0, 4, "much"), _set("notes", [["error"]]), _set("pins", []),
-        _set("objective", [1.0]), _set("objective", 5, 1 << 40),
-        _set("needed", 1), _set("needed", -1), _set("needed", True), lambda record: record.pop("needed"),
-        _set("bounds", [1]), _set("refusals", [[0, "1", "no"]]), _set("curve", [[0.5, 1]]),
-        _set("edits", [{"kind": "insert_nop", "target": "nobody", "value": 5}]), _set("edits", [{}]),
+        _set("graph", "0" * 64),
+        _set("tables", 3),
+        _set("order", []),
+        _set("order", 0, "nobody"),
+        _set("epochs", 0, 0, 0, 10**9),
+        _set("epochs", 0, 0, 0, -1),
+        _set("epochs", 0, 0, 0, True),
+        _set("epochs", 0, 1, 0, [90, 0, False]),
+        _set("epochs", 0, 1, 0, [0, -1, False]),
+        _set("epochs", 0, 1, 0, [0, 0]),
+        _set("epochs", []),
+        _set("epochs", 0, [[0], [[0, 0, False]], 1, 1, 0.0]),
+        _set("epochs", {"0": 1}),
+        _set("epochs", 0, 4, "much"),
+        _set("notes", [["error"]]),
+        _set("pins", []),
+        _set("objective", [1.0]),
+        _set("objective", 5, 1 << 40),
+        _set("needed", 1),
+        _set("needed", -1),
+        _set("needed", True),
+        lambda record: record.pop("needed"),
+        _set("bounds", [1]),
+        _set("refusals", [[0, "1", "no"]]),
+        _set("curve", [[0.5, 1]]),
+        _set("edits", [{"kind": "insert_nop", "target": "nobody", "value": 5}]),
+        _set("edits", [{}]),
         lambda record: record.pop("policy"),
         lambda record: record["epochs"][0][1].__setitem__(1, record["epochs"][0][1][0]),  # two ops on one core
     ],
-)  # fmt: skip
+)
 def test_a_record_is_checked_before_it_is_used(change: Any, tmp_path: Path) -> None:
     traced = graph()
     first, _ = compiled(traced, tmp_path)
@@ -366,9 +403,17 @@ def test_a_netlist_with_errors_is_never_taken_for_a_good_one(tmp_path: Path, mon
 
 @pytest.mark.parametrize(
     "record",
-    [{}, 5, ["note"], [["note", "a", "b", "c"]], [["error", "a", "b", "c", "d"]], [["note", "a", "b", "c", 5]],
-     [["note", "a", "b", "c", "d", "e"]], [{"severity": "note"}]],
-)  # fmt: skip
+    [
+        {},
+        5,
+        ["note"],
+        [["note", "a", "b", "c"]],
+        [["error", "a", "b", "c", "d"]],
+        [["note", "a", "b", "c", 5]],
+        [["note", "a", "b", "c", "d", "e"]],
+        [{"severity": "note"}],
+    ],
+)
 def test_findings_are_looked_at_before_they_are_used(
     record: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,14 +70,23 @@ def test_breaks_and_orders_follow_the_schedule_they_are_asked_about() -> None:
 
 def test_all_that_is_wrong_is_told_at_once_and_nothing_of_it_is_taken() -> None:
     constraints = asked(
-        Override("op_size", "l0.q", (3, 3)), Override("u_kt", "l0.k", "many"), Override("nonsense", "l0.q"),
-        Override("op_placement", "l0.v", {"start": (99, 0)}), Override("queue_channel", "x", {"channel": 99}),
-        Override("epoch_break", "l0.v", "soon"), Override("schedule_constraint", ("l0.q", "l0.kk")),
-    )  # fmt: skip
+        Override("op_size", "l0.q", (3, 3)),
+        Override("u_kt", "l0.k", "many"),
+        Override("nonsense", "l0.q"),
+        Override("op_placement", "l0.v", {"start": (99, 0)}),
+        Override("queue_channel", "x", {"channel": 99}),
+        Override("epoch_break", "l0.v", "soon"),
+        Override("schedule_constraint", ("l0.q", "l0.kk")),
+    )
     assert [d.rule for d in constraints.faults] == [
-        "override-kind", "override-epoch_break", "override-op_size", "override-u_kt", "override-op_placement",
-        "queue-channel", "override-schedule_constraint",
-    ]  # fmt: skip
+        "override-kind",
+        "override-epoch_break",
+        "override-op_size",
+        "override-u_kt",
+        "override-op_placement",
+        "queue-channel",
+        "override-schedule_constraint",
+    ]
     assert all(d.fix for d in constraints.faults)
     assert not (constraints.choices or constraints.pins or constraints.breaks or constraints.queues)
     with pytest.raises(OverrideError, match="7 overrides") as caught:
@@ -101,9 +110,10 @@ def test_a_nop_that_is_inserted_is_told_from_its_equals_only_where_something_may
     named = asked(Override("op_size", "a", (1, 1)), graph=s.graph)
     assert not named.tells_equal_ops_apart
     for record in (
-        Override("op_size", re.compile("a"), (1, 1)), Override("op_size", "buffer_0_a_b", (1, 1)),
+        Override("op_size", re.compile("a"), (1, 1)),
+        Override("op_size", "buffer_0_a_b", (1, 1)),
         Override("input_buffer_multiplier", "a", {0: 2}),
-    ):  # fmt: skip
+    ):
         assert asked(record, graph=s.graph).tells_equal_ops_apart
 
 
@@ -147,14 +157,24 @@ def test_a_value_that_is_no_plain_data_is_refused_at_the_door(kind: str, mlp: Gr
 
 # -- names of ops that passes have made others of ----------------------------------------------------------------------
 MEANINGS = {
-    "op_size": ("all", (1, 1)), "t_stream_dir": ("all", "n"), "t_stream_shape": ("all", (1, 1)), "u_kt": ("all", 1),
-    "output_buffer_multiplier": ("all", 2), "dram_parameters": ("all", True), "prologue": ("all", True),
-    "data_format": ("all", "Float16_b"), "math_fidelity": ("all", "LoFi"),
-    "input_buffer_multiplier": ("refused", {0: 2}), "op_placement": ("refused", {"start": (0, 0)}),
-    "epoch_break": ("before the first", True), "chip_break": ("before the first", True),
-    "insert_nop": ("behind the last", {"dest": "2.matmul"}), "insert_queue": ("behind the last", {"dest": "2.matmul"}),
-    "schedule_constraint": ("in its place", True), "queue_channel": ("no queue", {"channel": 1}),
-}  # fmt: skip
+    "op_size": ("all", (1, 1)),
+    "t_stream_dir": ("all", "n"),
+    "t_stream_shape": ("all", (1, 1)),
+    "u_kt": ("all", 1),
+    "output_buffer_multiplier": ("all", 2),
+    "dram_parameters": ("all", True),
+    "prologue": ("all", True),
+    "data_format": ("all", "Float16_b"),
+    "math_fidelity": ("all", "LoFi"),
+    "input_buffer_multiplier": ("refused", {0: 2}),
+    "op_placement": ("refused", {"start": (0, 0)}),
+    "epoch_break": ("before the first", True),
+    "chip_break": ("before the first", True),
+    "insert_nop": ("behind the last", {"dest": "2.matmul"}),
+    "insert_queue": ("behind the last", {"dest": "2.matmul"}),
+    "schedule_constraint": ("in its place", True),
+    "queue_channel": ("no queue", {"channel": 1}),
+}
 
 
 @functools.cache
@@ -178,8 +198,12 @@ def test_the_name_of_an_op_that_is_several_means_something_for_every_kind(kind: 
     order = [node.name for node in graph.ops]
     if KINDS[kind].turn:
         edited = edit(graph, DEVICE, OPTIONS, (record,)).graph
-        changed = {n.name for n in edited.ops if n.name in graph.nodes and (n.df, n.attrs, n.inputs) != (
-            graph[n.name].df, graph[n.name].attrs, graph[n.name].inputs)}  # fmt: skip
+        changed = {
+            n.name
+            for n in edited.ops
+            if n.name in graph.nodes
+            and (n.df, n.attrs, n.inputs) != (graph[n.name].df, graph[n.name].attrs, graph[n.name].inputs)
+        }
         assert changed == ({"2.matmul"} if meaning == "behind the last" else set(parts))
     elif meaning == "all":
         assert {*constraints.choices, *faults} == set(parts)

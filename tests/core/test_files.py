@@ -36,7 +36,7 @@ from tbuda_lab.core.files import (
     read_npz,
     yaml_fault,
     yaml_map,
-)  # fmt: skip
+)
 from tbuda_lab.core.frontend import from_any
 from tbuda_lab.core.netlist import load, loads
 from tbuda_lab.core.netlist.image import read_image
@@ -47,7 +47,7 @@ from tbuda_lab.pybuda.specs import masks_of
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "\n".join(
     f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 8)
-)  # fmt: skip
+)
 CHAIN = "a0: &a0 [x]\n" + "\n".join(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 400))
 HOSTILE = {
     "60,000 levels": ("x: " + "[" * 60_000, "nested more than 100 levels deep"),
@@ -107,19 +107,24 @@ def test_plain_values_are_what_yaml_says() -> None:
     text = "a: 1\nb: [0x10, -2.5, .inf, true, null, 2020-01-01, 1e3, '7', 017, 1_000]\nc: {1: 2}\n"
     text += "d: &d [1]\ne: [*d, *d]"
     assert parse_yaml(text, "x") == {
-        "a": 1, "b": [16, -2.5, float("inf"), True, None, "2020-01-01", "1e3", "7", 15, 1000], "c": {1: 2}, "d": [1],
+        "a": 1,
+        "b": [16, -2.5, float("inf"), True, None, "2020-01-01", "1e3", "7", 15, 1000],
+        "c": {1: 2},
+        "d": [1],
         "e": [[1], [1]],
-    }  # fmt: skip
+    }
     assert parse_yaml("2020-99-99", "x") == "2020-99-99"
 
 
 def test_the_survey_counts_what_composing_would_make() -> None:
     """The oracle: nodes counted in the composed graph, aliases followed."""
+
     def size(node: yaml.Node) -> int:
         if isinstance(node, yaml.ScalarNode):
             return 1
-        return 1 + sum(map(size, (n for pair in node.value for n in pair) if isinstance(node, yaml.MappingNode)
-                           else node.value))
+        return 1 + sum(
+            map(size, (n for pair in node.value for n in pair) if isinstance(node, yaml.MappingNode) else node.value)
+        )
 
     rng = random.Random(5)
     for _ in range(50):
@@ -205,8 +210,10 @@ def test_npy_headers_are_matched_not_evaluated(what: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("order", "CF")
 @pytest.mark.parametrize("dtype", ["<f4", ">f8", "|b1", "<i8", "|u1", "<f2", "<c8"])
 def test_plain_arrays_are_read_as_numpy_reads_them(dtype: str, order: str, tmp_path: Path) -> None:
-    arrays = {str(n): np.asarray(np.arange(n).reshape(shape), dtype, order=order)  # type: ignore[call-overload]
-              for n, shape in ((24, (2, 3, 4)), (0, (0, 5)), (1, ()), (7, (7,)))}
+    arrays = {
+        str(n): np.asarray(np.arange(n).reshape(shape), dtype, order=order)  # type: ignore[call-overload]
+        for n, shape in ((24, (2, 3, 4)), (0, (0, 5)), (1, ()), (7, (7,)))
+    }
     np.savez(tmp_path / "plain.npz", **arrays)
     np.savez_compressed(tmp_path / "packed.npz", **arrays)
     for file in ("plain.npz", "packed.npz"):
@@ -265,8 +272,12 @@ def test_a_full_disk_is_a_typed_error_and_leaves_nothing(tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-OTHERS = {"a pipe": lambda path: os.mkfifo(path), "a link to a pipe": lambda path: _linked_pipe(path),
-          "a device": lambda path: path.symlink_to("/dev/zero"), "a socket": lambda path: _socket(path)}  # fmt: skip
+OTHERS = {
+    "a pipe": lambda path: os.mkfifo(path),
+    "a link to a pipe": lambda path: _linked_pipe(path),
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a socket": lambda path: _socket(path),
+}
 
 
 def _linked_pipe(path: Path) -> None:
@@ -280,10 +291,19 @@ def _socket(path: Path) -> None:
 
 
 READERS: dict[str, Callable[[Path], Any]] = {
-    "device": load_device, "cost table": load_fits, "masks": masks_of, "arrays": read_npz,
-    "cluster": lambda p: load_device("n150", cluster=p), "text": lambda p: bounded_text(p, 99, "is none"),
-    "netlist": load, "image": load_image, "archive": read_image, "session": read_journal,
-    "overrides": read_overrides,    "PEF": read_programs, "ONNX": lambda p: from_any(str(p), (np.ones(1),), name="x"),
+    "device": load_device,
+    "cost table": load_fits,
+    "masks": masks_of,
+    "arrays": read_npz,
+    "cluster": lambda p: load_device("n150", cluster=p),
+    "text": lambda p: bounded_text(p, 99, "is none"),
+    "netlist": load,
+    "image": load_image,
+    "archive": read_image,
+    "session": read_journal,
+    "overrides": read_overrides,
+    "PEF": read_programs,
+    "ONNX": lambda p: from_any(str(p), (np.ones(1),), name="x"),
 }
 ENDINGS = {"arrays": ".npz", "image": ".tti", "archive": ".tti", "PEF": ".pef", "ONNX": ".onnx"}
 
@@ -313,8 +333,8 @@ WRITERS = {
     "a file": "from tbuda_lab.core.files import atomic_text\nwith atomic_text(place / 'x.txt') as out:\n  out.fileno()",
     "a folder": "from tbuda_lab.cli.output import output_folder\nwith output_folder(place / 'x') as out:\n  out.mkdir",
     "an archive": "from tbuda_lab.core.files import atomic_file\n"
-                  "with atomic_file(place / 'x.npz') as out:\n  out.write_bytes(b'PK')",
-}  # fmt: skip
+    "with atomic_file(place / 'x.npz') as out:\n  out.write_bytes(b'PK')",
+}
 
 
 def _writing(what: str, place: Path) -> subprocess.Popen[str]:

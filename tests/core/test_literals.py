@@ -16,17 +16,22 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.literals import python_comment, python_literal
 
 PLAIN = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False),
-    st.text(st.characters(), max_size=20), st.binary(max_size=8),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.characters(), max_size=20),
+    st.binary(max_size=8),
+)
 VALUES = st.recursive(
     PLAIN,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=4), st.lists(inner, max_size=4).map(tuple),
+        st.lists(inner, max_size=4),
+        st.lists(inner, max_size=4).map(tuple),
         st.dictionaries(st.one_of(st.text(max_size=8), st.integers()), inner, max_size=4),
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(VALUES)

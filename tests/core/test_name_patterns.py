@@ -18,10 +18,18 @@ from tbuda_lab.core.ops import Exp
 from tbuda_lab.core.options import CompileOptions, options_from_json, pattern_fault
 
 SINGLE = st.sampled_from(["a", "b", "ab", ".", r"\d", r"\W", "[ab]", "[^a]", "[a-c1]", r"\.", "1", "é", "^", "$"])
-PATTERNS = st.recursive(SINGLE, lambda inner: st.one_of(
-    st.tuples(inner, inner).map("".join), st.tuples(inner, inner).map("({0[0]}|{0[1]})".format),
-    inner.map("(?:{})*".format), inner.map("({})+?".format), inner.map("(?:{}){{1,3}}".format),
-    inner.map("(?:{})?".format)), max_leaves=9)  # fmt: skip
+PATTERNS = st.recursive(
+    SINGLE,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map("({0[0]}|{0[1]})".format),
+        inner.map("(?:{})*".format),
+        inner.map("({})+?".format),
+        inner.map("(?:{}){{1,3}}".format),
+        inner.map("(?:{})?".format),
+    ),
+    max_leaves=9,
+)
 
 
 @settings(max_examples=400, deadline=None)
@@ -32,8 +40,19 @@ def test_answers_are_those_of_python(text: str, name: str, long: bool) -> None:
     assert NamePattern(text).fullmatch(name) == (re.fullmatch(text, name) is not None)
 
 
-BOMBS = [r"(a|a)*b", r"(a+)+", r"(a*)*c", r".*.*.*.*.*.*x", r"(.*)*(.*)*x", r"(a?){60}a{60}", r"([a-z]+)*\.x",
-         r"(a|aa)+$", r"((((a*)*)*)*)*b", r"(?:a{1,30}){1,30}b", r"(x+x+)+y|(a|a)*b"]  # fmt: skip
+BOMBS = [
+    r"(a|a)*b",
+    r"(a+)+",
+    r"(a*)*c",
+    r".*.*.*.*.*.*x",
+    r"(.*)*(.*)*x",
+    r"(a?){60}a{60}",
+    r"([a-z]+)*\.x",
+    r"(a|aa)+$",
+    r"((((a*)*)*)*)*b",
+    r"(?:a{1,30}){1,30}b",
+    r"(x+x+)+y|(a|a)*b",
+]
 
 
 @pytest.mark.parametrize("text", BOMBS)
@@ -44,8 +63,19 @@ def test_no_pattern_takes_without_limit(text: str) -> None:
     assert time.process_time() - begin < 20  # Python's own matcher needs longer than there is time
 
 
-@pytest.mark.parametrize("text", [r"(a)\1*(b|cc)*(d|ee)*", r"(?=a*a*a*)a*", r"(?i)a*b*c*", r"\ba*b*c*", "(", "a{2,1}",
-                                  "(?:(?:a|bb){1,99}){1,99}", "(" * 5000])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"(a)\1*(b|cc)*(d|ee)*",
+        r"(?=a*a*a*)a*",
+        r"(?i)a*b*c*",
+        r"\ba*b*c*",
+        "(",
+        "a{2,1}",
+        "(?:(?:a|bb){1,99}){1,99}",
+        "(" * 5000,
+    ],
+)
 def test_what_has_no_limit_or_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         NamePattern(text)

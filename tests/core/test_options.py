@@ -85,9 +85,16 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 def test_the_least_and_the_usual_are_taken() -> None:
     CompileOptions(
-        microbatch=1, seed=0, schedule_swaps=0, target_cycles=0, epoch_switch_cycles=0, epoch_fill_cycles=0,
-        time_budget=0.0, default_df_override=DataFormat.Bfp8_b, default_math_fidelity=MathFidelity.LoFi,
-    )  # fmt: skip
+        microbatch=1,
+        seed=0,
+        schedule_swaps=0,
+        target_cycles=0,
+        epoch_switch_cycles=0,
+        epoch_fill_cycles=0,
+        time_budget=0.0,
+        default_df_override=DataFormat.Bfp8_b,
+        default_math_fidelity=MathFidelity.LoFi,
+    )
     assert CompileOptions(microbatch=np.int64(4)).microbatch == 4  # type: ignore[arg-type]
     listed = CompileOptions(op_names_dont_fuse=["b", "a"], cpu_fallback_ops={"y", "x"})  # type: ignore[arg-type]
     assert listed.op_names_dont_fuse == ("b", "a") and listed.cpu_fallback_ops == ("x", "y") and hash(listed)

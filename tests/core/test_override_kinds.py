@@ -173,13 +173,23 @@ def test_questions_about_ops_that_there_are_not_name_near_ones() -> None:
 
 
 EXAMPLES: dict[str, Any] = {
-    "op_size": (2, 3), "t_stream_dir": "r", "t_stream_shape": (4, 1), "u_kt": 2,
-    "input_buffer_multiplier": {0: 2, 1: 3}, "output_buffer_multiplier": 2, "dram_parameters": True,
-    "op_placement": {"start": (1, 2), "transpose": True, "chip": 0}, "epoch_break": True, "chip_break": True,
-    "queue_channel": {"chip": 0, "channel": 3}, "data_format": "Bfp8_b", "math_fidelity": "LoFi",
+    "op_size": (2, 3),
+    "t_stream_dir": "r",
+    "t_stream_shape": (4, 1),
+    "u_kt": 2,
+    "input_buffer_multiplier": {0: 2, 1: 3},
+    "output_buffer_multiplier": 2,
+    "dram_parameters": True,
+    "op_placement": {"start": (1, 2), "transpose": True, "chip": 0},
+    "epoch_break": True,
+    "chip_break": True,
+    "queue_channel": {"chip": 0, "channel": 3},
+    "data_format": "Bfp8_b",
+    "math_fidelity": "LoFi",
     "insert_nop": {"dest": ("b",), "hoist_tms": False, "nop_count": 2, "daisy_chain": False},
-    "insert_queue": {"dest": ("b",), "port": 1}, "schedule_constraint": True,
-}  # fmt: skip
+    "insert_queue": {"dest": ("b",), "port": 1},
+    "schedule_constraint": True,
+}
 
 
 def test_every_kind_reads_what_it_writes() -> None:

@@ -50,14 +50,17 @@ KEPT: dict[str, tuple[Make, Oracle]] = {
     "an input": (lambda b, x, ram: b.op(Buffer(), x), lambda x, held: x),
 }
 BEHIND_HOST: dict[str, tuple[Make, Oracle]] = {
-    "the host's op": (
-        lambda b, x, ram: _sorted(b, b.op(Add(), x, ram)), lambda x, held: (x + held).sort(-1)[0]),
+    "the host's op": (lambda b, x, ram: _sorted(b, b.op(Add(), x, ram)), lambda x, held: (x + held).sort(-1)[0]),
     "an op behind the host's": (
-        lambda b, x, ram: b.op(Add(), _sorted(b, b.op(Exp(), x)), ram), lambda x, held: x.exp().sort(-1)[0] + held),
+        lambda b, x, ram: b.op(Add(), _sorted(b, b.op(Exp(), x)), ram),
+        lambda x, held: x.exp().sort(-1)[0] + held,
+    ),
     "the host's op of the ram": (lambda b, x, ram: _sorted(b, ram), lambda x, held: held.sort(-1)[0]),
     "a convolution by what it held": (
-        _conv_of_ram, lambda x, held: functional.conv2d(x, held.reshape(4, 1, 8, 8)[..., :3, :3], None, 1, 1, 1, 4)),
-}  # fmt: skip
+        _conv_of_ram,
+        lambda x, held: functional.conv2d(x, held.reshape(4, 1, 8, 8)[..., :3, :3], None, 1, 1, 1, 4),
+    ),
+}
 DOORS = {
     "a graph": lambda graph, options: compile_graph(graph, "wormhole_b0", options),
     "sections": lambda graph, options: compile_with_fallback(graph, load_device("wormhole_b0"), options),
@@ -115,5 +118,6 @@ def test_a_write_is_in_the_netlist(name: str) -> None:
         held = wanted(x, held)
         ((output,),) = runner.run([x])
         torch.testing.assert_close(output, 2 * held, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(torch.from_numpy(runner.executor.read("ram")[:, :8, :8]), held[0],
-                                   rtol=1e-5, atol=1e-5)  # fmt: skip
+        torch.testing.assert_close(
+            torch.from_numpy(runner.executor.read("ram")[:, :8, :8]), held[0], rtol=1e-5, atol=1e-5
+        )

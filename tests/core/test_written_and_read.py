@@ -35,22 +35,80 @@ from tbuda_lab.sim.files import write_archive
 from tests.netlist.builders import unary
 
 ODD = [
-    "a\\b", "C:\\models\\net", "a\tb", "a\nb", "a\rb", "\u202eabc", "\u200b", "\ufeffx", "'", '"', 'it\'s "both"',
-    "a\\", "\\n", "=1+1", "+a", "-a", "@a", "'=a", "a,b", "a;=b", "{x}", "[1]", "a: b", "# a", "- a", "null", "true",
-    "1e3", "0x10", "inf", "nan", "recipe", "df", "//", "a/../b", "é", "\u2028", "\x85", "\x1f", "\x7f", "~", "!tag",
-    "&a", "*a", "%", "|", "<<<<<<< x", "=======", "😀", "a" * 400, " a ", ".npy", "a.npy", "日本",
-]  # fmt: skip
+    "a\\b",
+    "C:\\models\\net",
+    "a\tb",
+    "a\nb",
+    "a\rb",
+    "\u202eabc",
+    "\u200b",
+    "\ufeffx",
+    "'",
+    '"',
+    'it\'s "both"',
+    "a\\",
+    "\\n",
+    "=1+1",
+    "+a",
+    "-a",
+    "@a",
+    "'=a",
+    "a,b",
+    "a;=b",
+    "{x}",
+    "[1]",
+    "a: b",
+    "# a",
+    "- a",
+    "null",
+    "true",
+    "1e3",
+    "0x10",
+    "inf",
+    "nan",
+    "recipe",
+    "df",
+    "//",
+    "a/../b",
+    "é",
+    "\u2028",
+    "\x85",
+    "\x1f",
+    "\x7f",
+    "~",
+    "!tag",
+    "&a",
+    "*a",
+    "%",
+    "|",
+    "<<<<<<< x",
+    "=======",
+    "😀",
+    "a" * 400,
+    " a ",
+    ".npy",
+    "a.npy",
+    "日本",
+]
 LETTERS = st.characters(exclude_categories=("Cs",), exclude_characters="\0")
 NAMES = st.one_of(st.sampled_from(ODD), st.text(LETTERS, min_size=1, max_size=12))
 NUMBERS = st.one_of(st.integers(-(2**70), 2**70), st.floats(allow_nan=False), st.sampled_from([-0.0, 1e-320, math.inf]))
-VALUES = st.recursive(st.one_of(st.none(), st.booleans(), NUMBERS, NAMES), lambda inner: st.one_of(
-    st.lists(inner, max_size=3), st.lists(inner, max_size=3).map(tuple), st.dictionaries(NAMES, inner, max_size=3)),
-    max_leaves=6)  # fmt: skip
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), NUMBERS, NAMES),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.lists(inner, max_size=3).map(tuple), st.dictionaries(NAMES, inner, max_size=3)
+    ),
+    max_leaves=6,
+)
 
 
 @settings(max_examples=150)
-@given(st.lists(NAMES, min_size=4, max_size=4, unique=True), NAMES, VALUES,
-       st.lists(st.floats(width=32), min_size=1, max_size=20))  # fmt: skip
+@given(
+    st.lists(NAMES, min_size=4, max_size=4, unique=True),
+    NAMES,
+    VALUES,
+    st.lists(st.floats(width=32), min_size=1, max_size=20),
+)
 def test_graphs(names: list[str], text: str, value: Any, numbers: list[float]) -> None:
     graph = Graph(text)
     origin = Origin(module=text, module_class=names[0], source_op=names[1], location=text)
@@ -65,7 +123,12 @@ def test_graphs(names: list[str], text: str, value: Any, numbers: list[float]) -
     assert print_graph(again) == printed and again.name == text and list(again.nodes) == names
     for node, twin in zip(graph, again, strict=True):
         assert (twin.inputs, twin.origin, twin.op, twin.shape, twin.kind) == (
-            node.inputs, node.origin, node.op, node.shape, node.kind)  # fmt: skip
+            node.inputs,
+            node.origin,
+            node.op,
+            node.shape,
+            node.kind,
+        )
         assert repr(twin.attrs) == repr(node.attrs)
     assert again[names[1]].value.tobytes() == array.tobytes() or np.isnan(array).any()
 
@@ -106,10 +169,17 @@ def test_arrays(names: list[str], dtype: str) -> None:
 
 
 @settings(max_examples=100)
-@given(NAMES, NAMES, st.one_of(
-    st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda size: ("op_size", size)), st.just(("epoch_break", True)),
-    st.integers(0, 7).map(lambda n: ("queue_channel", {"channel": n})), st.just(("dram_parameters", False)),
-    st.sampled_from(["n", "rz"]).map(lambda d: ("t_stream_dir", d))))  # fmt: skip
+@given(
+    NAMES,
+    NAMES,
+    st.one_of(
+        st.tuples(st.integers(1, 9), st.integers(1, 9)).map(lambda size: ("op_size", size)),
+        st.just(("epoch_break", True)),
+        st.integers(0, 7).map(lambda n: ("queue_channel", {"channel": n})),
+        st.just(("dram_parameters", False)),
+        st.sampled_from(["n", "rz"]).map(lambda d: ("t_stream_dir", d)),
+    ),
+)
 def test_overrides(name: str, other: str, record: tuple[str, Any]) -> None:
     kind, value = record
     for target in (name, (name, other)):
@@ -117,7 +187,10 @@ def test_overrides(name: str, other: str, record: tuple[str, Any]) -> None:
         data = json.loads(json.dumps(to_json(override, lambda o: ())))
         again = from_json(data)
         assert (again.kind, again.target if isinstance(target, str) else tuple(again.target), again.value) == (
-            kind, target, value)  # fmt: skip
+            kind,
+            target,
+            value,
+        )
         text = json.dumps({"format": OVERRIDES_FORMAT, "overrides": [data]}, ensure_ascii=False)
         assert [to_json(o, lambda o: ()) for o in parse_overrides(text)] == [to_json(override, lambda o: ())]
 
@@ -130,8 +203,10 @@ def test_sessions(name: str, op: str, more: list[str]) -> None:
     override = SetOverride(Override("u_kt", op, 2, "file"))
     commands = (ResizeOp(op, (2, 1)), EpochBreak(op), InsertNop(op, (name,)), override)
     state: Any = None
-    log = [Entry("do", EditStep(commands, name, "page", state, state)),
-           *(Entry("do", EditStep((c,), c.label, "code", state, state)) for c in commands)]
+    log = [
+        Entry("do", EditStep(commands, name, "page", state, state)),
+        *(Entry("do", EditStep((c,), c.label, "code", state, state)) for c in commands),
+    ]
     text = journal_text(header, log, lambda o: ())
     again = parse_journal(text.encode().decode())
     assert again.header == dataclasses.replace(header, overrides=again.header.overrides)
@@ -144,8 +219,13 @@ def test_sessions(name: str, op: str, more: list[str]) -> None:
 @given(st.lists(NAMES, max_size=3), NAMES, NUMBERS)
 def test_options(names: list[str], op: str, number: float) -> None:
     rule = PrecisionRule(op, re.escape(op), "matmul", DataFormat.Bfp8_b)
-    options = CompileOptions(op_names_dont_fuse=tuple(names), op_names_pad=tuple(names), precision=(rule,),
-                             op_names_manual_fuse=tuple(map(re.escape, names)), op_parts=((op, 2),))  # fmt: skip
+    options = CompileOptions(
+        op_names_dont_fuse=tuple(names),
+        op_names_pad=tuple(names),
+        precision=(rule,),
+        op_names_manual_fuse=tuple(map(re.escape, names)),
+        op_parts=((op, 2),),
+    )
     data = parse_json(json.dumps(options_to_json(options), ensure_ascii=False), "x")
     assert CompileOptions(**options_from_json(data)) == options
 

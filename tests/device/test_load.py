@@ -52,10 +52,18 @@ def write(folder: Path, text: str, name: str = "device.yaml") -> Path:
     return path
 
 
-@pytest.mark.parametrize(("name", "grid", "chips"), [
-    ("grayskull", (10, 12), 1), ("wormhole_b0", (10, 8), 1), ("blackhole", (10, 14), 1), ("e150", (10, 12), 1),
-    ("e300", (8, 12), 1), ("n150", (9, 8), 1), ("n300", (8, 8), 2),
-])
+@pytest.mark.parametrize(
+    ("name", "grid", "chips"),
+    [
+        ("grayskull", (10, 12), 1),
+        ("wormhole_b0", (10, 8), 1),
+        ("blackhole", (10, 14), 1),
+        ("e150", (10, 12), 1),
+        ("e300", (8, 12), 1),
+        ("n150", (9, 8), 1),
+        ("n300", (8, 8), 2),
+    ],
+)
 def test_named_devices(name: str, grid: tuple[int, int], chips: int) -> None:
     spec = load_device(name)
     assert (spec.rows, spec.cols) == grid and len(spec.chips) == chips
@@ -155,17 +163,20 @@ def test_descriptor_with_translated_coordinates(tmp_path: Path) -> None:
     assert spec.physical_core(2, 1) == (2, 3)
 
 
-@pytest.mark.parametrize(("old", "new", "message"), [
-    ("2-3,\n", "", "2-3 is missing"),
-    ("arch_name: WORMHOLE_B0", "arch_name: Z80", "one of grayskull"),
-    ("arch_name: WORMHOLE_B0", "", "gives arch_name"),
-    ("worker_l1_size: 1499136", "worker_l1_size: -1", "worker_l1_size"),
-    ("dram_bank_size: 2147483648", "dram_bank_size: big", "dram_bank_size"),
-    ("[0-1, 0-2, 0-3]", "[0-1]", "equally many"),
-    ("1-1, 2-1,", "1-1, core,", "'core' is not a core"),
-    ("functional_workers:\n  [", "functional_workers:\n  {", "not a device descriptor"),
-    ("grid:\n", "size:\n", "x_size"),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("2-3,\n", "", "2-3 is missing"),
+        ("arch_name: WORMHOLE_B0", "arch_name: Z80", "one of grayskull"),
+        ("arch_name: WORMHOLE_B0", "", "gives arch_name"),
+        ("worker_l1_size: 1499136", "worker_l1_size: -1", "worker_l1_size"),
+        ("dram_bank_size: 2147483648", "dram_bank_size: big", "dram_bank_size"),
+        ("[0-1, 0-2, 0-3]", "[0-1]", "equally many"),
+        ("1-1, 2-1,", "1-1, core,", "'core' is not a core"),
+        ("functional_workers:\n  [", "functional_workers:\n  {", "not a device descriptor"),
+        ("grid:\n", "size:\n", "x_size"),
+    ],
+)
 def test_wrong_descriptors_name_the_key(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in DESCRIPTOR
     with pytest.raises((InputError, UnknownDevice), match=message):

@@ -27,9 +27,12 @@ def script(folder: Path, *arguments: str) -> str:
     """Standard output and errors of `tbuda script`, which has to end well."""
     path = os.pathsep.join([str(HERE.parents[1]), str(HERE / "standin")])
     ended = subprocess.run(
-        [sys.executable, "-m", "tbuda_lab", "script", str(PROGRAM), *arguments], cwd=folder, text=True,
-        capture_output=True, env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
+        [sys.executable, "-m", "tbuda_lab", "script", str(PROGRAM), *arguments],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
 
@@ -136,8 +139,10 @@ def test_a_step_of_lenet_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     reference.load_state_dict(model.state_dict())
     samba.from_torch_model_(model)
     image, label = torch.randn(2, 1, 8, 8), torch.randint(0, 10, (2,))
-    inputs = [samba.from_torch_tensor(image, name="image", batch_dim=0),
-              samba.from_torch_tensor(label, name="label", batch_dim=0)]  # fmt: skip
+    inputs = [
+        samba.from_torch_tensor(image, name="image", batch_dim=0),
+        samba.from_torch_tensor(label, name="label", batch_dim=0),
+    ]
     outputs = utils.trace_graph(model, inputs, samba.optim.SGD(model.parameters(), lr=0.1))
     loss, logits = samba.session.run(inputs, outputs)
     golden = torch.optim.SGD(reference.parameters(), lr=0.1)

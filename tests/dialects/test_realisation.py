@@ -52,7 +52,9 @@ def test_steps_of_the_host_program_are_entries() -> None:
     program = HostProgram((("fwd", HostLoop(3, (Run("run"), Collective(("a", "b"))))),))
     entries = [entry for entry in realisations(result, program) if entry.kind == "program"]
     assert [(entry.op, entry.reason) for entry in entries] == [
-        ("loop", "its body runs 3 times"), ("all_reduce", "mean of 2 gradients over the replicas")]  # fmt: skip
+        ("loop", "its body runs 3 times"),
+        ("all_reduce", "mean of 2 gradients over the replicas"),
+    ]
 
 
 class Shifted(torch.nn.Module):

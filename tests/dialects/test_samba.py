@@ -48,8 +48,10 @@ def inputs_of(seed: int = 0) -> list[samba.SambaTensor]:
     generator = torch.Generator().manual_seed(seed)
     image = torch.randn(BATCH, FEATURES, generator=generator)
     label = torch.randint(0, CLASSES, (BATCH,), generator=generator)
-    return [samba.from_torch_tensor(image, name="image", batch_dim=0),
-            samba.from_torch_tensor(label, name="label", batch_dim=0)]  # fmt: skip
+    return [
+        samba.from_torch_tensor(image, name="image", batch_dim=0),
+        samba.from_torch_tensor(label, name="label", batch_dim=0),
+    ]
 
 
 def model_and_reference(hidden: int = 0) -> tuple[LogReg, LogReg]:
@@ -174,9 +176,13 @@ def test_a_spatial_mapping_that_does_not_fit_says_what_it_lacks() -> None:
         utils.trace_graph(model, [samba.randn(32, 32, name="x", batch_dim=0)], mapping="spatial")
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"mapping": "spacial"}, "section, spatial"), ({"data_parallel_mode": "fast"}, "normal, inorder, optimal"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mapping": "spacial"}, "section, spatial"),
+        ({"data_parallel_mode": "fast"}, "normal, inorder, optimal"),
+    ],
+)
 def test_unknown_words(change: dict[str, str], message: str) -> None:
     model, _ = model_and_reference()
     with pytest.raises(ValueError, match=message):
@@ -368,9 +374,7 @@ def test_the_modes_as_a_program_asks_for_them_give_the_same_bits() -> None:
     assert all(torch.equal(a, b) for weights in results[1:] for a, b in zip(results[0], weights, strict=True))
 
 
-def test_a_section_compile_says_which_mapping_is_faster(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_section_compile_says_which_mapping_is_faster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = {"output_folder": str(tmp_path), "pef_name": "a"}
     model, _ = model_and_reference()
     pef = samba.session.compile(model, inputs_of(), config_dict=config)
@@ -384,17 +388,25 @@ def test_a_section_compile_says_which_mapping_is_faster(
     assert text in printed and section.notes[-1] == spatial.notes[-1] == text
     large = samba.from_torch_model_(torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(84)]))
     pef = samba.session.compile(large, [samba.randn(32, 32, name="x", batch_dim=0)], config_dict=config)
-    assert "a spatial mapping does not fit: a spatial mapping needs at least 84 cores, there are 80" \
+    assert (
+        "a spatial mapping does not fit: a spatial mapping needs at least 84 cores, there are 80"
         in capsys.readouterr().out
+    )
     assert [p.mapping for p in read_programs(pef)] == ["section"]
 
 
 def test_to_rdu_takes_new_weights_to_an_inference_graph() -> None:
     """Weights, biases and statistics that the compile has folded; changed in place, as programs do."""
     torch.manual_seed(5)
-    model = samba.from_torch_model_(torch.nn.Sequential(
-        torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 5)
-    ).eval())  # fmt: skip
+    model = samba.from_torch_model_(
+        torch.nn.Sequential(
+            torch.nn.Conv2d(1, 4, 3),
+            torch.nn.BatchNorm2d(4),
+            torch.nn.ReLU(),
+            torch.nn.Flatten(),
+            torch.nn.Linear(144, 5),
+        ).eval()
+    )
     x = samba.randn(2, 1, 8, 8, name="x", batch_dim=0)
     outputs = utils.trace_graph(model, [x])
 
@@ -465,8 +477,10 @@ def test_batches_of_a_spatial_run_are_steps(tmp_path: Path) -> None:
     assert isinstance(step[1], HostLoop) and step[1].count == 2
     outputs = utils.trace_graph(model, inputs_of(), optimizer, pef=pef)
     batches = [inputs_of(1), inputs_of(2)]
-    both = [samba.from_torch_tensor(torch.cat([samba.to_torch(a), samba.to_torch(b)]), name=a.sn_name, batch_dim=0)
-            for a, b in zip(*batches, strict=True)]  # fmt: skip
+    both = [
+        samba.from_torch_tensor(torch.cat([samba.to_torch(a), samba.to_torch(b)]), name=a.sn_name, batch_dim=0)
+        for a, b in zip(*batches, strict=True)
+    ]
     losses, logits = samba.session.run(both, outputs)
     golden = torch.optim.SGD(reference.parameters(), lr=0.1)
     for turn, batch in enumerate(batches):

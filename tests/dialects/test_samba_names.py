@@ -32,14 +32,17 @@ def onnx_network() -> Any:
     h, t = onnx.helper, onnx.TensorProto
     generator = torch.Generator().manual_seed(2)
     weights = {"fc.weight": torch.randn(24, 10, generator=generator), "fc.bias": torch.randn(10, generator=generator)}
-    nodes = [h.make_node("Gemm", ["x", "fc.weight", "fc.bias"], ["logits"]),
-             h.make_node("SoftmaxCrossEntropyLoss", ["logits", "label"], ["loss"], reduction="mean")]  # fmt: skip
+    nodes = [
+        h.make_node("Gemm", ["x", "fc.weight", "fc.bias"], ["logits"]),
+        h.make_node("SoftmaxCrossEntropyLoss", ["logits", "label"], ["loss"], reduction="mean"),
+    ]
     graph = h.make_graph(
-        nodes, "net",
+        nodes,
+        "net",
         [h.make_tensor_value_info("x", t.FLOAT, [4, 24]), h.make_tensor_value_info("label", t.INT64, [4])],
         [h.make_tensor_value_info("loss", t.FLOAT, []), h.make_tensor_value_info("logits", t.FLOAT, [4, 10])],
         [onnx.numpy_helper.from_array(value.numpy(), key) for key, value in weights.items()],
-    )  # fmt: skip
+    )
     return h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=8)
 
 
@@ -61,8 +64,10 @@ def test_an_onnx_model_compiles_runs_and_trains(tmp_path: Path) -> None:
     torch.testing.assert_close(samba.to_torch(loss).reshape(()), expected.detach(), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(samba.to_torch(logits), (x @ leaves[0] + leaves[1]).detach(), rtol=1e-4, atol=1e-4)
     samba.session.to_cpu(proto)
-    stored = {t.name: torch.frombuffer(bytearray(t.raw_data), dtype=torch.float32).reshape(*t.dims)
-              for t in proto.graph.initializer}  # fmt: skip
+    stored = {
+        t.name: torch.frombuffer(bytearray(t.raw_data), dtype=torch.float32).reshape(*t.dims)
+        for t in proto.graph.initializer
+    }
     torch.testing.assert_close(stored["fc.weight"], (weight - 0.1 * weight.grad).detach(), rtol=1e-4, atol=1e-6)
     with pytest.raises(TypeError, match="ModelProto, not int"):
         utils.trace_graph(3, inputs)
@@ -82,8 +87,9 @@ def test_graphs_share_tensors_by_region(tmp_path: Path) -> None:
     (cache,) = utils.trace_multigraph(begin, named(torch.zeros(4, 16), "x"))
     cache.region_name = "cache"
     go_on = samba.graph.FwdGraph(step, step, "go_on")
-    (after,) = utils.trace_multigraph(go_on, [named(torch.zeros(4, 16), "state", "cache"),
-                                              named(torch.zeros(4, 16), "token")])  # fmt: skip
+    (after,) = utils.trace_multigraph(
+        go_on, [named(torch.zeros(4, 16), "state", "cache"), named(torch.zeros(4, 16), "token")]
+    )
     after.region_name = "cache"
     for graph in (begin, go_on):
         samba.session.add_graph(graph)
@@ -108,8 +114,9 @@ def test_a_region_has_one_shape() -> None:
     step = Step()
     for name, width in (("a", 16), ("b", 32)):
         graph = samba.graph.FwdGraph(step, step, name)
-        utils.trace_multigraph(graph, [named(torch.zeros(4, width), "state", "cache"),
-                                       named(torch.zeros(4, width), "token")])  # fmt: skip
+        utils.trace_multigraph(
+            graph, [named(torch.zeros(4, width), "state", "cache"), named(torch.zeros(4, width), "token")]
+        )
         if name == "a":
             samba.session.add_graph(graph)
         else:
@@ -185,15 +192,20 @@ def test_profiles_are_chrome_traces(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="'own' was not begun"):
         session.profiler.end_event("own")
     steps = json.loads(Path(session.end_samba_profile(filename=str(tmp_path / "s.json"))).read_text())["traceEvents"]
-    assert [e["name"] for e in steps] == ["push x", "run run_fwd_0", "pop linear.output_0", "own"] or \
-        [e["name"].split()[0] for e in steps] == ["push", "run", "pop", "own"]
+    assert [e["name"] for e in steps] == ["push x", "run run_fwd_0", "pop linear.output_0", "own"] or [
+        e["name"].split()[0] for e in steps
+    ] == ["push", "run", "pop", "own"]
     device = json.loads(Path(session.end_runtime_profile(str(tmp_path / "r.json"))).read_text())["traceEvents"]
     assert [e["name"] for e in device] == ["section 0 (fwd)"] and device[0]["dur"] > 0
 
 
 def test_what_has_no_form_says_so() -> None:
-    for call in (samba.session.create_dynamic_dim, samba.session.load_dynamic_dims_config,
-                 samba.session.add_aux_tensor, lambda: samba.optim.SparseAdamW([], lr=0.1)):  # fmt: skip
+    for call in (
+        samba.session.create_dynamic_dim,
+        samba.session.load_dynamic_dims_config,
+        samba.session.add_aux_tensor,
+        lambda: samba.optim.SparseAdamW([], lr=0.1),
+    ):
         with pytest.raises(UnsupportedOp):
             call()
     with pytest.raises(UnsupportedOp, match="alpha="):
@@ -202,8 +214,9 @@ def test_what_has_no_form_says_so() -> None:
         _ = samba.functional.nothing
     assert isinstance(samba.functional.relu(named(torch.ones(2), "x")), samba.SambaTensor)
     with pytest.raises(TypeError, match="Adam"):
-        utils.trace_graph(torch.nn.Linear(4, 4), [named(torch.ones(2, 4), "x")],
-                          torch.optim.Adam(torch.nn.Linear(4, 4).parameters()))  # fmt: skip
+        utils.trace_graph(
+            torch.nn.Linear(4, 4), [named(torch.ones(2, 4), "x")], torch.optim.Adam(torch.nn.Linear(4, 4).parameters())
+        )
 
 
 @pytest.mark.parametrize("option", ["--n-chips=2", "--visualize", "--optimization-rules=a", "--distlearn-config=b"])
@@ -351,8 +364,9 @@ def test_a_language_model_s_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     logger = importlib.import_module("sambaflow.logging").samba_logger
     ordered = importlib.import_module("sambaflow.sambacollections").OrderedSet
     monkeypatch.setenv("SAMBA_SEED", "5")
-    arguments = parse_app_args(["compile", "--pef-name", "tokens", "--output-folder", str(tmp_path),
-                                "--log-level", "error"])  # fmt: skip
+    arguments = parse_app_args(
+        ["compile", "--pef-name", "tokens", "--output-folder", str(tmp_path), "--log-level", "error"]
+    )
     assert logger.level == 40 and torch.initial_seed() == 5 and arguments.pef_name == "tokens"
     model = samba.from_torch_model_(Tokens())
     reference = copy.deepcopy(model)

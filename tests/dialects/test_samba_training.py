@@ -41,8 +41,10 @@ class Pair:
     def __init__(self, model: torch.nn.Module, batch: Batch, make: Callable[[Any, Any], Any] = sgd, **how: Any) -> None:
         self.reference = copy.deepcopy(model)
         self.model = samba.from_torch_model_(model)
-        self.optimizer, self.torch_optimizer = make(samba.optim, model.parameters()), make(
-            torch.optim, self.reference.parameters())
+        self.optimizer, self.torch_optimizer = (
+            make(samba.optim, model.parameters()),
+            make(torch.optim, self.reference.parameters()),
+        )
         self.outputs = utils.trace_graph(self.model, given(batch), self.optimizer, **how)
 
     def step(self, batch: Batch, sections: Sequence[str] | None = None) -> None:

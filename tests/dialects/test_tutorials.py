@@ -73,8 +73,9 @@ def model_of(program: str, name: str, **sizes: Any) -> tuple[torch.nn.Module, to
     return samba.from_torch_model_(model), reference
 
 
-@pytest.mark.parametrize(("program", "name", "shape", "steps"), [("ffn.py", "FFN", (4, 64), 3),
-                                                                 ("lenet.py", "LeNet", (1, 1, 4, 4), 2)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("program", "name", "shape", "steps"), [("ffn.py", "FFN", (4, 64), 3), ("lenet.py", "LeNet", (1, 1, 4, 4), 2)]
+)
 def test_every_step_correlates_with_torch(program: str, name: str, shape: tuple[int, ...], steps: int) -> None:
     """Outputs, gradients and weights after each step: PCC at least 0.9999."""
     model, reference = model_of(program, name)

@@ -20,24 +20,47 @@ def classes(diff: Diff) -> dict[str, tuple[str, ...]]:
 
 
 def test_every_class_by_hand() -> None:
-    before = side("main", {
-        "same": op(), "gone": op(0, (0, 3)), "moves": op(0, (1, 0)), "grows": op(1, (0, 0), (1, 2), 400),
-        "slower": op(1, (1, 0), cycles=50), "turns": op(1, (1, 1), (1, 2)),
-    })  # fmt: skip
-    after = side("branch", {
-        "same": op(), "new": op(0, (0, 2)), "moves": op(0, (1, 3)), "grows": op(1, (0, 0), (1, 4), 200),
-        "slower": op(1, (1, 0), cycles=50, limiter=80), "turns": op(1, (1, 1), (1, 2), transposed=True),
-    })  # fmt: skip
+    before = side(
+        "main",
+        {
+            "same": op(),
+            "gone": op(0, (0, 3)),
+            "moves": op(0, (1, 0)),
+            "grows": op(1, (0, 0), (1, 2), 400),
+            "slower": op(1, (1, 0), cycles=50),
+            "turns": op(1, (1, 1), (1, 2)),
+        },
+    )
+    after = side(
+        "branch",
+        {
+            "same": op(),
+            "new": op(0, (0, 2)),
+            "moves": op(0, (1, 3)),
+            "grows": op(1, (0, 0), (1, 4), 200),
+            "slower": op(1, (1, 0), cycles=50, limiter=80),
+            "turns": op(1, (1, 1), (1, 2), transposed=True),
+        },
+    )
     diff = compare_sides(before, after)
     assert classes(diff) == {
-        "gone": ("removed",), "new": ("added",), "moves": ("moved",), "grows": ("resized", "retimed"),
-        "slower": ("retimed",), "turns": ("moved",),
-    }  # fmt: skip
+        "gone": ("removed",),
+        "new": ("added",),
+        "moves": ("moved",),
+        "grows": ("resized", "retimed"),
+        "slower": ("retimed",),
+        "turns": ("moved",),
+    }
     assert diff.limiter_cycles == (500, 300) and diff.kernel_cycles == (500, 300)
     assert diff.slower == pytest.approx(-0.4)
     assert {c.op: c.delta for c in diff.changes} == {
-        "gone": -100, "new": 100, "moves": 0, "grows": -200, "slower": 30, "turns": 0,
-    }  # fmt: skip
+        "gone": -100,
+        "new": 100,
+        "moves": 0,
+        "grows": -200,
+        "slower": 30,
+        "turns": 0,
+    }
     grows = next(c for c in diff.changes if c.op == "grows")
     assert grows.ratio == -0.5 and diff.added[0].ratio is None
 
@@ -68,8 +91,11 @@ def test_queues_by_hand() -> None:
     after = side("b", {"x": op()}, {"same": queue(), "new": queue(), "moved": queue((0, 2)), "fatter": queue(size=1)})
     diff = compare_sides(before, after)
     assert {q.queue: q.what for q in diff.queues} == {
-        "gone": "removed", "new": "added", "moved": "moved", "fatter": "resized",
-    }  # fmt: skip
+        "gone": "removed",
+        "new": "added",
+        "moved": "moved",
+        "fatter": "resized",
+    }
     assert not diff.changes and "Nothing differs" not in diff.to_markdown()
 
 
@@ -113,10 +139,15 @@ def test_markdown() -> None:
     after = side("branch", {"a": op(cycles=1250), "b|`c`": op(0, (1, 1))})
     text = compare_sides(before, after).to_markdown()
     assert text.splitlines()[:8] == [
-        "### main → branch", "", "25.0 % more cycles: 1,000 → 1,250 per input.", "", "| | before | after | change |",
-        "|---|---:|---:|---:|", "| slowest op of each epoch | 1,000 | 1,250 | +25.0 % |",
+        "### main → branch",
+        "",
+        "25.0 % more cycles: 1,000 → 1,250 per input.",
+        "",
+        "| | before | after | change |",
+        "|---|---:|---:|---:|",
+        "| slowest op of each epoch | 1,000 | 1,250 | +25.0 % |",
         "| kernels alone | 1,000 | 1,250 | +25.0 % |",
-    ]  # fmt: skip
+    ]
     assert "| `a` | retimed | 1x1 at 0,0, epoch 0 | 1x1 at 0,0, epoch 0 | 1,000 → 1,250 | +25.0 % |" in text
     assert "**2 ops differ**: 1 moved, 1 retimed" in text
     one = compare_sides(side("a", {"b": op()}), side("b", {"b": op(0, (1, 1))}))
@@ -133,10 +164,21 @@ def test_markdown_is_cut_where_it_gets_long() -> None:
     assert "| and 35 more |" in text and "**40 ops differ**: 40 retimed" in text
 
 
-@pytest.mark.parametrize("name", [
-    "a](javascript:x)[b", "![x](y.png)", "<script>alert(1)</script>", "*a* _b_ `c` ~~d~~", "a | b", "a\r\n# b",
-    "&lt;b&gt;", "x\u2028# y", "[a]: http://b", "1\\. x",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a](javascript:x)[b",
+        "![x](y.png)",
+        "<script>alert(1)</script>",
+        "*a* _b_ `c` ~~d~~",
+        "a | b",
+        "a\r\n# b",
+        "&lt;b&gt;",
+        "x\u2028# y",
+        "[a]: http://b",
+        "1\\. x",
+    ],
+)
 def test_names_of_files_are_no_markup(name: str) -> None:
     """The oracle is a renderer of Markdown: it shows the name and makes nothing of it."""
     text = compare_sides(side(name, {name: op()}), side("b", {name: op(start=(1, 1))})).to_markdown()

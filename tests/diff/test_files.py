@@ -93,9 +93,17 @@ def test_cycles_of_a_netlist_that_was_changed_are_not_used(built: Path, tmp_path
     assert file_sides(folder, built / "small")[0].cycles_from == "estimate"
 
 
-@pytest.mark.parametrize("text", ["", "op,kernel\n", "op,kernel_cycles,limiter_cycles\na,1\n", "\0",
-                                  "op,kernel_cycles,limiter_cycles\na,-1,2\n",
-                                  "op,kernel_cycles,limiter_cycles\na,x,2\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "op,kernel\n",
+        "op,kernel_cycles,limiter_cycles\na,1\n",
+        "\0",
+        "op,kernel_cycles,limiter_cycles\na,-1,2\n",
+        "op,kernel_cycles,limiter_cycles\na,x,2\n",
+    ],
+)
 def test_a_broken_table_of_cycles_is_refused(built: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "netlist.yaml").write_bytes((built / "wide" / "netlist.yaml").read_bytes())
     (tmp_path / "netlist.cycles.csv").write_text(text)

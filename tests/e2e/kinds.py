@@ -195,8 +195,9 @@ KINDS: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
     "squeeze_excite": lambda: (SqueezeExcite(), (torch.randn(1, 3, 32, 32),)),
     "two_towers": lambda: (TwoTowers(), (torch.randn(1, 3, 32, 32), torch.randint(0, 50, (1, 16)))),
     "wide_and_deep": lambda: (
-        WideAndDeep(), (torch.randn(1, 13), torch.randint(0, 100, (1, 6)), torch.randint(0, 20, (1, 3))),
+        WideAndDeep(),
+        (torch.randn(1, 13), torch.randint(0, 100, (1, 6)), torch.randint(0, 20, (1, 3))),
     ),
     "unrolled_gru": lambda: (Unrolled(), (torch.randn(1, 4, 32), torch.randn(1, 64))),
     "decoder": lambda: (Decoder(), (torch.randn(1, 32),)),
-}  # fmt: skip
+}

@@ -66,9 +66,7 @@ def make_model():
 """
 
 
-def refuse(
-    folder: Path, capsys: pytest.CaptureFixture[str], text: str, *flags: str, command: str = "compile"
-) -> str:
+def refuse(folder: Path, capsys: pytest.CaptureFixture[str], text: str, *flags: str, command: str = "compile") -> str:
     """Run the command on a model of this text; returns stderr after checking that nothing but the model is there."""
     (folder / "model.py").write_text(text)
     out = ["--out", str(folder / "out")] if command == "compile" and "--out" not in flags else []
@@ -99,10 +97,18 @@ def test_wrong_sample_input(text: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert "ModelError" in error or "InputError" in error
 
 
-@pytest.mark.parametrize("arrays", [
-    {"x": np.zeros((1, 65), np.float32)}, {"x": np.zeros((1, 64), np.int64)}, {"x": np.zeros(64, np.float32)},
-    {"y": np.zeros((1, 64), np.float32)}, {"x": np.zeros((1, 64), np.float32), "y": np.zeros(1)}, {},
-], ids=["shape", "dtype", "rank", "name", "surplus", "none"])
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"x": np.zeros((1, 65), np.float32)},
+        {"x": np.zeros((1, 64), np.int64)},
+        {"x": np.zeros(64, np.float32)},
+        {"y": np.zeros((1, 64), np.float32)},
+        {"x": np.zeros((1, 64), np.float32), "y": np.zeros(1)},
+        {},
+    ],
+    ids=["shape", "dtype", "rank", "name", "surplus", "none"],
+)
 def test_wrong_run_input(arrays: dict[str, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savez(tmp_path / "in.npz", **arrays)
     flags = ("--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz"))
@@ -158,8 +164,20 @@ def test_unwritable_output_folder(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_process_says_the_same(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(GOOD)
     answer = subprocess.run(
-        [sys.executable, "-m", "tbuda_lab", "compile", f"{tmp_path}/model.py:make_model", "--device", "n151",
-         "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False,
+        [
+            sys.executable,
+            "-m",
+            "tbuda_lab",
+            "compile",
+            f"{tmp_path}/model.py:make_model",
+            "--device",
+            "n151",
+            "--out",
+            str(tmp_path / "out"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert answer.returncode == 1
     assert answer.stderr.startswith("tbuda: UnknownDevice: ")

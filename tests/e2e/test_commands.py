@@ -15,8 +15,14 @@ from tbuda_lab.core import netlist
 from tests.e2e.references import eager, pcc
 from tests.e2e.test_bad_input import GOOD
 
-FILES = ["compile.json", "graph.lowered.txt", "graph.passed.txt", "graph.traced.txt", "netlist.cycles.csv",
-         "netlist.yaml"]
+FILES = [
+    "compile.json",
+    "graph.lowered.txt",
+    "graph.passed.txt",
+    "graph.traced.txt",
+    "netlist.cycles.csv",
+    "netlist.yaml",
+]
 
 
 @pytest.fixture

@@ -29,8 +29,11 @@ def compiled(times: int) -> Digests:
     """times: of the last model, the smallest."""
     torch.manual_seed(0)
     digests = []
-    for name, (module, inputs) in (("encoder", encoder(2)), ("decoder", KINDS["decoder"]()),
-                                   ("depthwise", KINDS["squeeze_excite"]())):
+    for name, (module, inputs) in (
+        ("encoder", encoder(2)),
+        ("decoder", KINDS["decoder"]()),
+        ("depthwise", KINDS["squeeze_excite"]()),
+    ):
         for _ in range(times if name == "depthwise" else 1):
             session = Session(module, inputs, device="wormhole_b0")
             traced = [(n.name, n.shape, n.sources, repr(n.op), n.origin) for n in session.trace()]
@@ -44,8 +47,9 @@ def compiled_elsewhere(hash_seed: str, times: int) -> Digests:
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "TBUDA_CACHE": "off", "PYTHONPATH": str(root)}
     script = f"import json; from tests.e2e.test_determinism import compiled; print(json.dumps(compiled({times})))"
-    answer = subprocess.run([sys.executable, "-c", script], env=environment, cwd=root, capture_output=True, text=True,
-                            check=False)
+    answer = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=root, capture_output=True, text=True, check=False
+    )
     assert answer.returncode == 0, answer.stderr
     return [(name, graph, text) for name, graph, text in json.loads(answer.stdout)]
 

@@ -22,12 +22,18 @@ def with_infinities(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("fused", [True, False], ids=["fused", "alone"])
-@pytest.mark.parametrize(("df", "arch", "mode"), [
-    ("Float32", "wormhole_b0", "golden"), ("Float16_b", "grayskull", "device"), ("Float16_b", "wormhole_b0", "golden"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("df", "arch", "mode"),
+    [
+        ("Float32", "wormhole_b0", "golden"),
+        ("Float16_b", "grayskull", "device"),
+        ("Float16_b", "wormhole_b0", "golden"),
+    ],
+)
 def test_softmax_of_infinities_is_torchs(df: str, arch: str, mode: str, fused: bool) -> None:
     """NaN throughout a row with plus infinity, and a row of minus infinities alone; 0 (of log_softmax -inf) where one
     element is minus infinity. Along rows and columns, of whole tiles and of parts (40, 33)."""
+
     def all_four(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x.softmax(-1), y.softmax(-2), y.log_softmax(-1), x.log_softmax(-2)
 
@@ -55,10 +61,14 @@ def _behind_masks(x: torch.Tensor) -> torch.Tensor:
 
 
 SUMS = {
-    "sum of all": lambda x: x.sum(), "mean of all": lambda x: x.mean(), "over slices": lambda x: x[:, :1].sum(0),
-    "over slices of a column": lambda x: x[..., 3:4].mean(0), "over two dims": lambda x: x.sum((0, 2)),
-    "a mean beside a matrix": lambda x: torch.eye(33) + x[..., :33].mean(), "behind masks": _behind_masks,
-}  # fmt: skip
+    "sum of all": lambda x: x.sum(),
+    "mean of all": lambda x: x.mean(),
+    "over slices": lambda x: x[:, :1].sum(0),
+    "over slices of a column": lambda x: x[..., 3:4].mean(0),
+    "over two dims": lambda x: x.sum((0, 2)),
+    "a mean beside a matrix": lambda x: torch.eye(33) + x[..., :33].mean(),
+    "behind masks": _behind_masks,
+}
 
 
 @pytest.mark.parametrize("sign", [None, 1.0, -1.0], ids=["finite", "inf", "-inf"])

@@ -77,17 +77,35 @@ def same_fields(net: netlists.Netlist, text: str) -> None:
     assert set(data["queues"]) == set(net.queues) and set(data["graphs"]) == set(net.graphs)
 
     def blocking(one: Any) -> dict[str, Any]:
-        return {"t": one.blocking.t, "mblock": list(one.blocking.mblock), "ublock": list(one.blocking.ublock),
-                "ublock_order": one.blocking.order, "grid_size": list(one.grid_size)}  # fmt: skip
+        return {
+            "t": one.blocking.t,
+            "mblock": list(one.blocking.mblock),
+            "ublock": list(one.blocking.ublock),
+            "ublock_order": one.blocking.order,
+            "grid_size": list(one.grid_size),
+        }
 
     for name, queue in net.queues.items():
-        fields = {"type": queue.type, "input": queue.input, "entries": queue.entries, "loc": queue.loc,
-                  "target_device": queue.target_device, "df": queue.df.name, **blocking(queue)}  # fmt: skip
+        fields = {
+            "type": queue.type,
+            "input": queue.input,
+            "entries": queue.entries,
+            "loc": queue.loc,
+            "target_device": queue.target_device,
+            "df": queue.df.name,
+            **blocking(queue),
+        }
         assert {key: data["queues"][name].get(key) for key in fields} == fields, name
     for graph, op in net.ops():
         written = data["graphs"][graph.name][op.name]
-        fields = {"type": op.type, "inputs": [i.source for i in op.inputs], "in_df": [i.df.name for i in op.inputs],
-                  "grid_loc": list(op.grid_loc or ()), "out_df": op.out_df.name, **blocking(op)}  # fmt: skip
+        fields = {
+            "type": op.type,
+            "inputs": [i.source for i in op.inputs],
+            "in_df": [i.df.name for i in op.inputs],
+            "grid_loc": list(op.grid_loc or ()),
+            "out_df": op.out_df.name,
+            **blocking(op),
+        }
         assert {key: written.get(key) for key in fields} == fields, op.name
         for port, operand in enumerate(op.inputs):
             tms = written.get(f"input_{port}_tms", [])

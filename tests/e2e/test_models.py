@@ -29,13 +29,18 @@ FORMATS, ARCHS = (DataFormat.Float16_b, DataFormat.Float32), ("wormhole_b0", "gr
 FIRST = ((0, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, 1))
 CASES = [
     (name, FORMATS[df ^ other], ARCHS[arch ^ other], seed ^ other)
-    for i, name in enumerate(NAMES) for df, arch, seed in (FIRST[i % 4],) for other in (0, 1)
+    for i, name in enumerate(NAMES)
+    for df, arch, seed in (FIRST[i % 4],)
+    for other in (0, 1)
 ]
 F16, F32 = FORMATS
 SIZES: dict[tuple[str, DataFormat], dict[str, int]] = {
-    ("gpt2", F32): {"layers": 2}, ("bert", F32): {"layers": 2}, ("gpt2", F16): {"layers": 6},
-    ("resnet18", F32): {"size": 112}, ("mobilenet_v2", F32): {"size": 112},
-}  # fmt: skip
+    ("gpt2", F32): {"layers": 2},
+    ("bert", F32): {"layers": 2},
+    ("gpt2", F16): {"layers": 6},
+    ("resnet18", F32): {"size": 112},
+    ("mobilenet_v2", F32): {"size": 112},
+}
 Case = tuple[Graph, tuple[Any, ...], torch.Tensor, tuple[Any, ...], torch.Tensor]
 
 

@@ -55,7 +55,7 @@ PROGRAMS: dict[str, tuple[Callable[..., object], list[str]]] = {
     "what the host does before": (lambda x, y, c: torch.minimum(x * 3, y) + y, ["add"]),
     "a move that Int32 has not": (lambda x, y, c: (x + y).transpose(-1, -2) + 1, ["add"]),
     "half a tile": (lambda x, y, c: (x + y)[:, 3:20] + 1, ["add"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -66,8 +66,9 @@ def test_programs_of_whole_numbers_are_torchs(name: str) -> None:
     assert types_of(result) == types
     wanted = function(*inputs)
     for mode in ("golden", "exact", "device"):
-        for got, want in zip(Runner(result, mode).run([inputs])[0], wanted if isinstance(wanted, tuple) else (wanted,),
-                             strict=True):  # fmt: skip
+        for got, want in zip(
+            Runner(result, mode).run([inputs])[0], wanted if isinstance(wanted, tuple) else (wanted,), strict=True
+        ):
             assert got.dtype == want.dtype and torch.equal(got, want), mode
 
 
@@ -124,6 +125,7 @@ def test_a_device_image_of_whole_numbers_gives_the_same(tmp_path: object) -> Non
 @pytest.mark.parametrize("arch", ["Wormhole_B0", "Grayskull"])
 def test_a_pybuda_module_of_whole_numbers_is_exact_where_the_device_has_them(arch: str) -> None:
     """Beyond 2^24, too; grayskull has them as floats, as before."""
+
     class Most(pybuda.PyBudaModule):
         def forward(self, a: object, b: object) -> object:
             return pybuda.op.Max("most", pybuda.op.Add("sum", a, b), b)

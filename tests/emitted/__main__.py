@@ -33,8 +33,11 @@ def main() -> int:
     for checked in sweep([*jobs(tuple(arguments.models)), *formats("mlp"), *formats("unet")]):
         clean, bad = clean + (not checked.errors), bad + bool(checked.errors)
         noted += Counter(set(checked.warnings))
-        print(f"{clean + bad:4} {checked.job} {'clean' if not checked.errors else 'ERRORS'} "
-              f"{dict(checked.warnings) or ''} {time.process_time() - began:.0f} s", flush=True)
+        print(
+            f"{clean + bad:4} {checked.job} {'clean' if not checked.errors else 'ERRORS'} "
+            f"{dict(checked.warnings) or ''} {time.process_time() - began:.0f} s",
+            flush=True,
+        )
         for text in checked.errors:
             print("    ", text, flush=True)
         if checked.netlist is not None and not checked.errors and len(bases) < 24 and (clean % 5 == 0):

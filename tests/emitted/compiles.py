@@ -53,20 +53,27 @@ def _convolutions() -> nn.Module:
 
 TRAINED: dict[str, Callable[[int], tuple[nn.Module, torch.Tensor, tuple[int, ...]]]] = {
     "small": lambda n: (nn.Sequential(nn.Linear(40, 24), nn.Tanh(), nn.Linear(24, 8)), torch.randn(n, 16, 40), (16, 8)),
-    "wide": lambda n: (nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 64)), torch.randn(n, 64, 256),
-                       (64, 64)),
-    "normed": lambda n: (nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 32)),
-                         torch.randn(n, 32, 64), (32, 32)),
+    "wide": lambda n: (
+        nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 64)),
+        torch.randn(n, 64, 256),
+        (64, 64),
+    ),
+    "normed": lambda n: (
+        nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 32)),
+        torch.randn(n, 32, 64),
+        (32, 32),
+    ),
     "images": lambda n: (_convolutions(), torch.randn(n, 3, 16, 16), (8, 7, 7)),
-}  # fmt: skip
+}
 
 
 def _trained(name: str, device: DeviceSpec, microbatch: int, optimizer: str) -> Iterator[Netlist]:
     torch.manual_seed(0)
     model, x, shape = TRAINED[name](microbatch)
     options = CompileOptions(microbatch=microbatch)
-    session = Session.for_training(model, x, nn.MSELoss(), torch.randn(microbatch, *shape), optimizer, 0.01,
-                                   options=options, device=device)  # fmt: skip
+    session = Session.for_training(
+        model, x, nn.MSELoss(), torch.randn(microbatch, *shape), optimizer, 0.01, options=options, device=device
+    )
     yield session.compile().netlist
 
 
@@ -93,26 +100,44 @@ def _edited(name: str, device: DeviceSpec, edits: int, seed: int) -> Iterator[Ne
 
 def jobs(models: tuple[str, ...], edits: int = 12) -> list[Job]:
     """All of them, cheap ones first."""
-    boards = {"n300": load_device("n300"), "pair": load_device("wormhole_b0", chips=2),
-              "mesh": load_device("wormhole_b0", chips=4), "cards": load_device("grayskull", chips=2)}  # fmt: skip
+    boards = {
+        "n300": load_device("n300"),
+        "pair": load_device("wormhole_b0", chips=2),
+        "mesh": load_device("wormhole_b0", chips=4),
+        "cards": load_device("grayskull", chips=2),
+    }
     singles = {arch: load_device(arch) for arch in ARCHS}
     everywhere = {**singles, **boards}
     result = [
         Job(f"edits {name} {board}", device, functools.partial(_edited, name, device, edits, k))
-        for k, (name, (board, device)) in enumerate(itertools.product(SESSIONS, {**singles, "n300": boards["n300"],
-                                                                                "cards": boards["cards"]}.items()))
-    ]
-    result += [
-        Job(f"training {name} {board} at {count} {optimizer}", device,
-            functools.partial(_trained, name, device, count, optimizer))
-        for (board, device), (name, count, optimizer) in itertools.product(
-            {**singles, "n300": boards["n300"], "mesh": boards["mesh"]}.items(),
-            (("small", 1, "sgd"), ("small", 32, "adam"), ("wide", 32, "sgd"), ("wide", 2, "adam"),
-             ("normed", 8, "lamb"), ("images", 4, "sgd")),
+        for k, (name, (board, device)) in enumerate(
+            itertools.product(SESSIONS, {**singles, "n300": boards["n300"], "cards": boards["cards"]}.items())
         )
     ]
-    result += [Job(f"{name} {board} at {count}", device, functools.partial(_compiled, name, device, count))
-               for name in models for count in (1, 64) for board, device in everywhere.items()]
+    result += [
+        Job(
+            f"training {name} {board} at {count} {optimizer}",
+            device,
+            functools.partial(_trained, name, device, count, optimizer),
+        )
+        for (board, device), (name, count, optimizer) in itertools.product(
+            {**singles, "n300": boards["n300"], "mesh": boards["mesh"]}.items(),
+            (
+                ("small", 1, "sgd"),
+                ("small", 32, "adam"),
+                ("wide", 32, "sgd"),
+                ("wide", 2, "adam"),
+                ("normed", 8, "lamb"),
+                ("images", 4, "sgd"),
+            ),
+        )
+    ]
+    result += [
+        Job(f"{name} {board} at {count}", device, functools.partial(_compiled, name, device, count))
+        for name in models
+        for count in (1, 64)
+        for board, device in everywhere.items()
+    ]
     return result
 
 

@@ -229,5 +229,8 @@ def plant(kind: str, n: Netlist, device: DeviceSpec, rng: random.Random) -> Plan
 def found(planted: Planted, device: DeviceSpec) -> list[str]:
     """The errors that name one of the elements; each has a rule, a message and what would be legal."""
     errors = [f for f in netlists.check(planted.netlist, device, "strict") if f.severity == "error"]
-    return [str(f) for f in errors if f.fix and any(
-        name in (*f.where, f.message) or f"'{name}'" in f.message for name in planted.names)]
+    return [
+        str(f)
+        for f in errors
+        if f.fix and any(name in (*f.where, f.message) or f"'{name}'" in f.message for name in planted.names)
+    ]

@@ -22,5 +22,11 @@ def placed(
     spec, options = load_device(device), options or CompileOptions()
     placement = placed_as_chosen(graph, spec, options, overrides)
     factors = resolve(overrides, graph, spec, options).input_factors
-    return SimpleNamespace(lowered=graph, placement=placement, device=spec, options=options, input_factors=factors,
-                           loaded_once=options.loaded_once)
+    return SimpleNamespace(
+        lowered=graph,
+        placement=placement,
+        device=spec,
+        options=options,
+        input_factors=factors,
+        loaded_once=options.loaded_once,
+    )

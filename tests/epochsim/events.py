@@ -106,9 +106,13 @@ def steps_of(op: NetOp) -> list[Work]:
         row = (slice_ * parts + k) * m + r
         part = slice_ * parts + k
         columns = part * n + (c + 1 if r == 0 else n)
-        steps.append(Work({0: (row + 1) * u * inner, 1: columns * v * inner},
-                          {0: (row + (c == n - 1)) * u * inner, 1: (part + ((r, c) == (m - 1, n - 1))) * n * v * inner},
-                          u * v if parts == 1 else m * n * u * v * ((k, r, c) == (parts - 1, m - 1, n - 1))))
+        steps.append(
+            Work(
+                {0: (row + 1) * u * inner, 1: columns * v * inner},
+                {0: (row + (c == n - 1)) * u * inner, 1: (part + ((r, c) == (m - 1, n - 1))) * n * v * inner},
+                u * v if parts == 1 else m * n * u * v * ((k, r, c) == (parts - 1, m - 1, n - 1)),
+            )
+        )
     return steps
 
 
@@ -116,14 +120,25 @@ def reads(op: NetOp, port: int, i: int, j: int) -> list[tuple[int, int, int]]:
     """The tiles (t, row, column) of an operand without TMs in the order in which core (i, j) reads them."""
     (m, n), (u, v), t = op.blocking.mblock, op.blocking.ublock, op.blocking.t
     if op.type != "matmul":
-        return [(s, (i * m + r) * u + a, (j * n + c) * v + b) for s, r, c in output_order(op, t)
-                for a, b in itertools.product(range(u), range(v))]
+        return [
+            (s, (i * m + r) * u + a, (j * n + c) * v + b)
+            for s, r, c in output_order(op, t)
+            for a, b in itertools.product(range(u), range(v))
+        ]
     parts, inner = int(op.attributes["m_k"]), int(op.attributes["u_kt"])
     if port == 0:
-        return [(s, row, column) for s, k, r in itertools.product(range(t), range(parts), range(m))
-                for row in block(i * m + r, u) for column in block(k, inner)]
-    return [(s, row, column) for s, k, c in itertools.product(range(t), range(parts), range(n))
-            for row in block(k, inner) for column in block(j * n + c, v)]
+        return [
+            (s, row, column)
+            for s, k, r in itertools.product(range(t), range(parts), range(m))
+            for row in block(i * m + r, u)
+            for column in block(k, inner)
+        ]
+    return [
+        (s, row, column)
+        for s, k, c in itertools.product(range(t), range(parts), range(n))
+        for row in block(k, inner)
+        for column in block(j * n + c, v)
+    ]
 
 
 def buffer_of(op: NetOp, port: int) -> int:

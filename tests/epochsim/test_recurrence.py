@@ -134,9 +134,13 @@ def test_a_deadlock_names_the_ops_and_the_buffers() -> None:
         assert text in result.message
     assert "nop" in result.fix
     # the times are those of buffers that hold a whole input
-    roomy = dataclasses.replace(network, edges=tuple(e._replace(capacity=max(4, e.capacity or 0))
-                                                     if e.producer == 0 and e.consumer == 2 else e
-                                                     for e in network.edges))
+    roomy = dataclasses.replace(
+        network,
+        edges=tuple(
+            e._replace(capacity=max(4, e.capacity or 0)) if e.producer == 0 and e.consumer == 2 else e
+            for e in network.edges
+        ),
+    )
     assert (run.schedule.start == starts(roomy, 3)).all()
 
 

@@ -239,7 +239,12 @@ def test_a_picker_that_streams_moves_down_the_picture() -> None:
 def test_stripes_are_rectangles_that_cover_the_grid() -> None:
     result = Stripes((0, 2), (0, 1, 3))
     assert result.rectangles((5, 4)) == [
-        (0, 0, 2, 1), (0, 1, 2, 2), (0, 3, 2, 1), (2, 0, 3, 1), (2, 1, 3, 2), (2, 3, 3, 1),
+        (0, 0, 2, 1),
+        (0, 1, 2, 2),
+        (0, 3, 2, 1),
+        (2, 0, 3, 1),
+        (2, 1, 3, 2),
+        (2, 3, 3, 1),
     ]
     part = result.part_of((5, 4))
     for number, (r, c, rows, cols) in enumerate(result.rectangles((5, 4))):

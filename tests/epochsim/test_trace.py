@@ -33,8 +33,17 @@ def made_up(seed: int, ops: int, spans: int, idle: float = 0.2) -> Trace:
     total = int(end.max(initial=0))
     epochs = tuple(TraceEpoch(i, i % 2, 0, 0, total) for i in range(3))
     cause = np.where(rng.random(spans) < 0.5, rng.integers(0, ops, spans), -1).astype(np.int32)
-    return Trace(op, rng.integers(0, 9, spans).astype(np.int32), start, end,
-                 rng.integers(0, 4, spans).astype(np.uint8), cause, lanes, epochs, 1e9)
+    return Trace(
+        op,
+        rng.integers(0, 9, spans).astype(np.int32),
+        start,
+        end,
+        rng.integers(0, 4, spans).astype(np.uint8),
+        cause,
+        lanes,
+        epochs,
+        1e9,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -159,8 +168,13 @@ def test_an_empty_window_and_an_empty_trace() -> None:
 def test_of_a_million_spans_no_more_than_4096_are_shown() -> None:
     trace = made_up(4, 1200, 1_000_000)
     rng = np.random.default_rng(0)
-    windows = [(0, trace.cycles), *((int(a), int(a + w)) for a, w in zip(
-        rng.integers(0, trace.cycles, 20), 2 ** rng.integers(3, 16, 20), strict=True))]
+    windows = [
+        (0, trace.cycles),
+        *(
+            (int(a), int(a + w))
+            for a, w in zip(rng.integers(0, trace.cycles, 20), 2 ** rng.integers(3, 16, 20), strict=True)
+        ),
+    ]
     for start, end in windows:
         result = trace.zoom(start, end)
         check_rows(result, 4096)
@@ -211,8 +225,9 @@ def test_names_with_quotes_survive(tmp_path: Path) -> None:
 def test_a_trace_is_written_whole_or_not_at_all(trace: Trace, tmp_path: Path) -> None:
     with pytest.raises(OutputError):
         trace.to_chrome_trace(tmp_path / "no" / "trace.json")
-    broken = Trace(np.array([3]), trace.input[:1], trace.start[:1], trace.end[:1], trace.kind[:1], trace.cause[:1],
-                   (), (), 1e9)
+    broken = Trace(
+        np.array([3]), trace.input[:1], trace.start[:1], trace.end[:1], trace.kind[:1], trace.cause[:1], (), (), 1e9
+    )
     with pytest.raises(IndexError):
         broken.to_chrome_trace(tmp_path / "t.json")
     assert list(tmp_path.iterdir()) == []

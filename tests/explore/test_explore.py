@@ -131,8 +131,12 @@ def test_two_clients_do_not_write_one_folder(tmp_path: Path) -> None:
 def test_samplers_are_exact_after_an_interruption(sampler: str, tmp_path: Path) -> None:
     if sampler != "random":
         pytest.importorskip("optuna")
-    space = {"batch": [1, 2, 4, 8], "format": ["Float16_b", "Bfp8_b"], "fuse_biases": [True, False],
-             "fidelity": ["LoFi", "HiFi2", "HiFi4"]}  # fmt: skip
+    space = {
+        "batch": [1, 2, 4, 8],
+        "format": ["Float16_b", "Bfp8_b"],
+        "fuse_biases": [True, False],
+        "fidelity": ["LoFi", "HiFi2", "HiFi4"],
+    }
 
     def explore(folder: Path, budget: int = 20) -> None:
         exploration = session().explore(space, out=folder, sampler=sampler, budget=budget, seed=3)
@@ -161,18 +165,29 @@ def test_pcc_is_that_of_a_run(tmp_path: Path) -> None:
 
 def test_front_is_what_no_other_beats() -> None:
     rows = [(1, 5), (2, 4), (2, 5), (3, 1), (1, 5), (4, 1)]
-    naive = [k for k, a in enumerate(rows)
-             if not any(all(x <= y for x, y in zip(b, a, strict=True)) and b != a for b in rows)]  # fmt: skip
+    naive = [
+        k
+        for k, a in enumerate(rows)
+        if not any(all(x <= y for x, y in zip(b, a, strict=True)) and b != a for b in rows)
+    ]
     assert front_of(rows) == naive == [0, 1, 3, 4]
     assert front([], (parse_objective("chips"),)) == []
 
 
-@pytest.mark.parametrize(("text", "field", "value"), [
-    ("n150", "rows", 9), ("n300:1", "chips", (0,)), ("wormhole_b0:8", "links", 10), ("n150+harvest=2", "rows", 7),
-    ("wormhole_b0+grid=4x5", "cols", 5), ("wormhole_b0+grid=12x9", "rows", 12),
-    ("grayskull+l1=512k", "l1_size", 1 << 19),
-    ("n150+clock=0.9G", "clock_hz", 900_000_000), ("n150+dram=x2", "dram_bytes_per_cycle", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("n150", "rows", 9),
+        ("n300:1", "chips", (0,)),
+        ("wormhole_b0:8", "links", 10),
+        ("n150+harvest=2", "rows", 7),
+        ("wormhole_b0+grid=4x5", "cols", 5),
+        ("wormhole_b0+grid=12x9", "rows", 12),
+        ("grayskull+l1=512k", "l1_size", 1 << 19),
+        ("n150+clock=0.9G", "clock_hz", 900_000_000),
+        ("n150+dram=x2", "dram_bytes_per_cycle", None),
+    ],
+)
 def test_device_expressions(text: str, field: str, value: object) -> None:
     spec = parse_device(text)
     found = getattr(spec, field)
@@ -269,8 +284,10 @@ def test_the_command_of_a_point_compiles_it(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_neither_dask_nor_optuna_is_loaded() -> None:
-    code = ("import sys, tbuda_lab, tbuda_lab.core.session, tbuda_lab.cli\n"
-            "print([m for m in ('dask', 'distributed', 'optuna') if m in sys.modules])")  # fmt: skip
+    code = (
+        "import sys, tbuda_lab, tbuda_lab.core.session, tbuda_lab.cli\n"
+        "print([m for m in ('dask', 'distributed', 'optuna') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout.strip() == "[]"
 

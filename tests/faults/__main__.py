@@ -40,16 +40,20 @@ def main() -> int:
         planted = outcome.fault
         print(len(results), model, planted.kind, planted.stage, outcome.right, f"{outcome.ratio:.1f}", flush=True)
         if not outcome.right:
-            print(f"{model}: {outcome.fault.kind} at {outcome.fault.stage} {outcome.fault.op}: found {outcome.report}",
-                  flush=True)
+            print(
+                f"{model}: {outcome.fault.kind} at {outcome.fault.stage} {outcome.fault.op}: found {outcome.report}",
+                flush=True,
+            )
     by = collections.Counter((r.fault.kind, r.fault.stage) for r in results)
     good = collections.Counter((r.fault.kind, r.fault.stage) for r in results if r.right)
     for key, count in sorted(by.items()):
         print(f"{key[0]:18} {key[1]:8} {good[key]:3} of {count}")
     right = sum(r.right for r in results)
     times = sorted(r.ratio for r in results)
-    print(f"op and stage right: {right} of {len(results)} ({right / max(1, len(results)):.1%}); "
-          f"time over that of a run: median {times[len(times) // 2]:.1f}, largest {times[-1]:.1f}")
+    print(
+        f"op and stage right: {right} of {len(results)} ({right / max(1, len(results)):.1%}); "
+        f"time over that of a run: median {times[len(times) // 2]:.1f}, largest {times[-1]:.1f}"
+    )
     alarms = clean_alarms(arguments.clean)
     print(f"alarms on {arguments.clean} clean models: {len(alarms)}")
     for alarm in alarms:

@@ -56,7 +56,8 @@ class Residual(nn.Module):
 
 def _mlp() -> Made:
     return nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 96), nn.GELU(), nn.Linear(96, 32)), (
-        torch.randn(1, 64, 64),)
+        torch.randn(1, 64, 64),
+    )
 
 
 MODELS: dict[str, Callable[[], Made]] = {
@@ -66,7 +67,7 @@ MODELS: dict[str, Callable[[], Made]] = {
     "gated": lambda: (nn.Sequential(Gated(), Gated()), (torch.randn(1, 64, 64),)),
     "residual": lambda: (Residual(), (torch.randn(1, 3, 16, 16),)),
     "attention": lambda: (Layer(64, 2), (torch.randn(1, 96, 64),)),
-}  # fmt: skip
+}
 
 
 def make(name: str, seed: int = 0) -> Made:

@@ -10,11 +10,19 @@ from tbuda_lab.core.formats import DataFormat
 
 MINI = {DataFormat.Float16: (5, 10, 15), DataFormat.Lf8: (5, 2, 15), DataFormat.Fp8_e4m3: (4, 3, 7)}
 BFP_BITS = {
-    DataFormat.Bfp8: 7, DataFormat.Bfp8_b: 7, DataFormat.Bfp4: 3, DataFormat.Bfp4_b: 3, DataFormat.Bfp2: 1,
+    DataFormat.Bfp8: 7,
+    DataFormat.Bfp8_b: 7,
+    DataFormat.Bfp4: 3,
+    DataFormat.Bfp4_b: 3,
+    DataFormat.Bfp2: 1,
     DataFormat.Bfp2_b: 1,
 }
-INTEGERS = {DataFormat.Int8: (-127, 127), DataFormat.UInt8: (0, 255), DataFormat.UInt16: (0, 65535),
-            DataFormat.Int32: (-(2**31 - 1), 2**31 - 1)}
+INTEGERS = {
+    DataFormat.Int8: (-127, 127),
+    DataFormat.UInt8: (0, 255),
+    DataFormat.UInt16: (0, 65535),
+    DataFormat.Int32: (-(2**31 - 1), 2**31 - 1),
+}
 
 
 def bits_of(x: float) -> int:
@@ -112,6 +120,6 @@ def convert(values: list[float], df: DataFormat) -> list[float]:
     if df in BFP_BITS:
         converted: list[float] = []
         for start in range(0, len(values), 16):
-            converted += block_values(*block_codes(values[start:start + 16], df), df)
+            converted += block_values(*block_codes(values[start : start + 16], df), df)
         return converted
     return list(values)

@@ -22,11 +22,34 @@ BLOCKS = [df for df in DataFormat if df.is_bfp]
 SINGLES = [df for df in FLOATS if not df.is_bfp]
 
 any_bits = st.integers(0, 2**32 - 1).map(reference.float_of)
-near_ties = st.builds(lambda m, e, s: math.ldexp(m, e) * s, st.integers(0, 511), st.integers(-20, 20),
-                      st.sampled_from([1, -1]))
+near_ties = st.builds(
+    lambda m, e, s: math.ldexp(m, e) * s, st.integers(0, 511), st.integers(-20, 20), st.sampled_from([1, -1])
+)
 ordinary = st.floats(-1e4, 1e4, width=32)
-edges = st.sampled_from([0.0, -0.0, math.inf, -math.inf, math.nan, 0.5, -0.5, 1.5, 126.5, 127.5, -127.5, 2.0**-126,
-                         2.0**-149, -(2.0**-130), 3.4028234663852886e38, 65504.0, 131008.0, 480.0, 496.0, 2.0**31])
+edges = st.sampled_from(
+    [
+        0.0,
+        -0.0,
+        math.inf,
+        -math.inf,
+        math.nan,
+        0.5,
+        -0.5,
+        1.5,
+        126.5,
+        127.5,
+        -127.5,
+        2.0**-126,
+        2.0**-149,
+        -(2.0**-130),
+        3.4028234663852886e38,
+        65504.0,
+        131008.0,
+        480.0,
+        496.0,
+        2.0**31,
+    ]
+)
 blocks_of_16 = st.lists(st.one_of(any_bits, near_ties, ordinary, edges), min_size=16, max_size=16)
 
 
@@ -49,7 +72,7 @@ def test_agrees_with_scalar_encoder(df: DataFormat, values: list[float]) -> None
 def test_large_arrays_agree_with_scalar_encoder(df: DataFormat) -> None:
     """Across the seams of the pieces, with extreme blocks mixed among ordinary ones."""
     rng = np.random.default_rng(7)
-    x = (rng.standard_normal((CHUNK // 64 + 3, 64)) * np.exp2(rng.integers(-30, 30, (CHUNK // 64 + 3, 1))))
+    x = rng.standard_normal((CHUNK // 64 + 3, 64)) * np.exp2(rng.integers(-30, 30, (CHUNK // 64 + 3, 1)))
     x = x.astype(np.float32)
     x[5, 3], x[6, 20], x[7], x[8, :16] = np.inf, np.nan, 0, 2.0**-140
     assert same(quantise(x, df).ravel(), reference.convert([float(v) for v in x.ravel()], df))
@@ -62,7 +85,7 @@ def test_blocks_that_are_cut_agree_with_the_scalar_encoder(df: DataFormat, value
     x = np.array(values, np.float32)
     expected: list[float] = []
     for start in range(0, len(x), 16):
-        block = [float(v) for v in x[start:start + 16]]
+        block = [float(v) for v in x[start : start + 16]]
         expected += reference.block_values(*reference.block_codes(block, df, cut=True), df)
     assert same(cut_blocks(x, df), expected)
 
@@ -208,7 +231,7 @@ def test_empty_arrays() -> None:
 def test_the_reference_reader_of_netlists_converts_alike(df: DataFormat) -> None:
     """Its array code from bit widths against the one value at a time, also where bits are cut."""
     rng = np.random.default_rng(3)
-    x = (rng.standard_normal((64, 16)) * np.exp2(rng.integers(-40, 40, (64, 1)) + rng.integers(-6, 6, (64, 16))))
+    x = rng.standard_normal((64, 16)) * np.exp2(rng.integers(-40, 40, (64, 1)) + rng.integers(-6, 6, (64, 16)))
     x = x.astype(np.float32)
     x[0], x[1, ::2], x[2, 3:7] = 0, -0.0, [0.5, -0.5, 1.5, 126.5]
     values = [float(v) for v in x.ravel()]

@@ -26,8 +26,9 @@ def test_float16_b_is_torch_bfloat16(values: list[float]) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.floats(-65000, 65000, width=32).filter(lambda v: v == 0 or abs(v) >= 2.0**-13), min_size=1,
-                max_size=40))
+@given(
+    st.lists(st.floats(-65000, 65000, width=32).filter(lambda v: v == 0 or abs(v) >= 2.0**-13), min_size=1, max_size=40)
+)
 def test_float16_is_ieee_half_where_both_have_the_value(values: list[float]) -> None:
     x = np.array(values, np.float32)
     assert np.array_equal(round_to(x, DataFormat.Float16), x.astype(np.float16).astype(np.float32))
@@ -45,7 +46,7 @@ def test_block_ties_go_to_even(df: DataFormat) -> None:
     x = np.zeros(16, np.float32)
     x[0] = top
     ties = np.arange(0.5, min(top, 8), 1, dtype=np.float32)
-    x[1:1 + ties.size] = ties
+    x[1 : 1 + ties.size] = ties
     assert np.array_equal(round_to(x, df), np.rint(x))
 
 

@@ -14,19 +14,33 @@ from tests.formats import reference
 FORMATS = [df for df in DataFormat if df is not DataFormat.Invalid]
 
 
-@pytest.mark.parametrize(("name", "size"), [
-    ("Float32", 4128), ("Int32", 4128), ("RawUInt32", 4128), ("Float16", 2080), ("Float16_b", 2080), ("UInt16", 2080),
-    ("RawUInt16", 2080), ("Bfp8", 1120), ("Bfp8_b", 1120), ("Bfp4_b", 608), ("Bfp2", 352), ("Lf8", 1056),
-    ("Int8", 1056), ("RawUInt8", 1056),
-])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("Float32", 4128),
+        ("Int32", 4128),
+        ("RawUInt32", 4128),
+        ("Float16", 2080),
+        ("Float16_b", 2080),
+        ("UInt16", 2080),
+        ("RawUInt16", 2080),
+        ("Bfp8", 1120),
+        ("Bfp8_b", 1120),
+        ("Bfp4_b", 608),
+        ("Bfp2", 352),
+        ("Lf8", 1056),
+        ("Int8", 1056),
+        ("RawUInt8", 1056),
+    ],
+)
 def test_tile_bytes_of_full_tiles(name: str, size: int) -> None:
     assert tile_bytes(DataFormat[name]) == size
 
 
 def test_tile_bytes_variants() -> None:
     assert tile_bytes(DataFormat.Float16_b, align=64) == 2112
-    assert tile_bytes(DataFormat.Bfp8_b, (8, 32)) == 288       # 256 + 16 + 16
-    assert tile_bytes(DataFormat.Bfp8_b, (16, 32)) == 576      # 512 + 32 + 16 -> 576
+    assert tile_bytes(DataFormat.Bfp8_b, (8, 32)) == 288  # 256 + 16 + 16
+    assert tile_bytes(DataFormat.Bfp8_b, (16, 32)) == 576  # 512 + 32 + 16 -> 576
     assert tile_bytes(DataFormat.Bfp8_b, header=False) == 1088
     assert tile_bytes(DataFormat.Float16_b, (1, 32), header=False) == 64
     with pytest.raises(InputError, match="32x16"):
@@ -84,18 +98,30 @@ def test_block_bytes_agree_with_scalar_encoder(df: DataFormat) -> None:
     assert packed[16 + row] == shared
     per = 8 // df.datum_bits
     first = 64 + (256 + row * 16) // per
-    stored = packed[first:first + 16 // per]
-    expected = [sum(code << (i * df.datum_bits) for i, code in enumerate(codes[k:k + per]))
-                for k in range(0, 16, per)]
+    stored = packed[first : first + 16 // per]
+    expected = [
+        sum(code << (i * df.datum_bits) for i, code in enumerate(codes[k : k + per])) for k in range(0, 16, per)
+    ]
     assert list(stored) == expected
 
 
-@pytest.mark.parametrize(("df", "value", "word"), [
-    (DataFormat.Float16_b, -1.5, 0xBFC0), (DataFormat.Float16, 1.0, 0x3C00), (DataFormat.Float16, -131008.0, 0xFFFF),
-    (DataFormat.Lf8, 1.0, 0x3C), (DataFormat.Lf8, -0.0, 0x80), (DataFormat.Fp8_e4m3, 1.0, 0x38),
-    (DataFormat.Fp8_e4m3, 480.0, 0x7F), (DataFormat.Fp8_e4m3, 2.0**-6, 0x08), (DataFormat.Int8, -5, 0x85),
-    (DataFormat.UInt8, 200, 200), (DataFormat.Int32, -1, 0x80000001), (DataFormat.UInt16, 65535, 0xFFFF),
-])
+@pytest.mark.parametrize(
+    ("df", "value", "word"),
+    [
+        (DataFormat.Float16_b, -1.5, 0xBFC0),
+        (DataFormat.Float16, 1.0, 0x3C00),
+        (DataFormat.Float16, -131008.0, 0xFFFF),
+        (DataFormat.Lf8, 1.0, 0x3C),
+        (DataFormat.Lf8, -0.0, 0x80),
+        (DataFormat.Fp8_e4m3, 1.0, 0x38),
+        (DataFormat.Fp8_e4m3, 480.0, 0x7F),
+        (DataFormat.Fp8_e4m3, 2.0**-6, 0x08),
+        (DataFormat.Int8, -5, 0x85),
+        (DataFormat.UInt8, 200, 200),
+        (DataFormat.Int32, -1, 0x80000001),
+        (DataFormat.UInt16, 65535, 0xFFFF),
+    ],
+)
 def test_known_words(df: DataFormat, value: float, word: int) -> None:
     x = np.full((1, 32, 32), value, np.float32)
     packed = pack_tiles(x, df)

@@ -51,13 +51,67 @@ MASK = torch.tensor([[True, False, True, True, False, True, True, True]])
 
 CASES: list[Case] = [
     # element-wise
-    *((f, getattr(torch, f), X) for f in ("relu", "sigmoid", "tanh", "exp", "abs", "sin", "cos", "erf", "neg", "square",
-                                          "expm1", "exp2", "selu", "celu", "logical_not", "positive")),
+    *(
+        (f, getattr(torch, f), X)
+        for f in (
+            "relu",
+            "sigmoid",
+            "tanh",
+            "exp",
+            "abs",
+            "sin",
+            "cos",
+            "erf",
+            "neg",
+            "square",
+            "expm1",
+            "exp2",
+            "selu",
+            "celu",
+            "logical_not",
+            "positive",
+        )
+    ),
     *((f, getattr(torch, f), (p(1, 6, 8),)) for f in ("log", "sqrt", "rsqrt", "reciprocal", "log2", "log10", "log1p")),
-    *((f, getattr(F, f), X) for f in ("silu", "hardswish", "hardsigmoid", "hardtanh", "relu6", "elu", "leaky_relu",
-                                      "gelu", "softplus", "mish", "logsigmoid", "glu")),
-    *((f, getattr(torch, f), XY) for f in ("add", "sub", "mul", "div", "maximum", "minimum", "max", "min", "eq", "ne",
-                                           "lt", "le", "gt", "ge", "logical_and", "logical_or", "rsub")),
+    *(
+        (f, getattr(F, f), X)
+        for f in (
+            "silu",
+            "hardswish",
+            "hardsigmoid",
+            "hardtanh",
+            "relu6",
+            "elu",
+            "leaky_relu",
+            "gelu",
+            "softplus",
+            "mish",
+            "logsigmoid",
+            "glu",
+        )
+    ),
+    *(
+        (f, getattr(torch, f), XY)
+        for f in (
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "maximum",
+            "minimum",
+            "max",
+            "min",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "logical_and",
+            "logical_or",
+            "rsub",
+        )
+    ),
     ("gelu tanh", lambda x: F.gelu(x, approximate="tanh"), X),
     ("random slope in eval mode", lambda x: F.rrelu(x, 0.1, 0.3), X),
     ("leaky slope", lambda x: F.leaky_relu(x, 0.2), X),
@@ -156,11 +210,16 @@ CASES: list[Case] = [
     ("embedding bag", nn.EmbeddingBag(20, 16), (ids(20, 1, 7),)),
     ("embedding bag sum", nn.EmbeddingBag(20, 16, mode="sum", padding_idx=2), (ids(20, 1, 7),)),
     ("embedding bag max", nn.EmbeddingBag(20, 16, mode="max"), (ids(20, 1, 7),)),
-    ("embedding bag weights",
-     lambda i, w: F.embedding_bag(i, ROWS, mode="sum", per_sample_weights=w), (ids(20, 1, 7), p(1, 7))),
-    ("embedding bag offsets",
-     lambda i: F.embedding_bag(i[0], ROWS, torch.tensor([0, 2, 2, 7, 9]), include_last_offset=True, mode="mean"),
-     (ids(20, 1, 9),)),
+    (
+        "embedding bag weights",
+        lambda i, w: F.embedding_bag(i, ROWS, mode="sum", per_sample_weights=w),
+        (ids(20, 1, 7), p(1, 7)),
+    ),
+    (
+        "embedding bag offsets",
+        lambda i: F.embedding_bag(i[0], ROWS, torch.tensor([0, 2, 2, 7, 9]), include_last_offset=True, mode="mean"),
+        (ids(20, 1, 9),),
+    ),
     ("hashed ids", lambda i: F.embedding(i % 7 + i // 10, ROWS), (ids(100, 1, 7),)),
     ("gather line", lambda i: torch.arange(40.0)[None].gather(1, i), (ids(40, 1, 7),)),
     ("tril", lambda x: x.tril(-1) + x.triu(2), X),
@@ -183,19 +242,31 @@ CASES: list[Case] = [
     ("sdpa causal", lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True, scale=0.3), (r(1, 3, 5, 8),)),
     ("sdpa float mask", lambda q: F.scaled_dot_product_attention(q, q, q, attn_mask=k(5, 5)), (r(1, 3, 5, 8),)),
     ("sdpa mask", lambda q: F.scaled_dot_product_attention(q, q, q, attn_mask=k(5, 5) > -0.5), (r(1, 3, 5, 8),)),
-    ("sdpa mask of a hidden row",
-     lambda q: F.scaled_dot_product_attention(q, q, q, attn_mask=torch.arange(25).reshape(5, 5) > 6),
-     (r(1, 3, 5, 8),)),
-    ("sdpa mask of input",
-     lambda q: F.scaled_dot_product_attention(q, q, q, attn_mask=q[..., :5] > -3), (r(1, 3, 5, 8),)),
-    ("sdpa mask of input that hides whole rows",
-     lambda q: F.scaled_dot_product_attention(q, q, q, attn_mask=(q[..., :1] > 0).expand(1, 3, 5, 5)),
-     (r(1, 3, 5, 8),)),
-    ("sdpa grouped, mask of input that hides whole rows",
-     lambda q, m: F.scaled_dot_product_attention(q, q[:, :2], q[:, 2:4], attn_mask=m > 0, enable_gqa=True),
-     (r(1, 4, 5, 8), torch.arange(25.).reshape(1, 1, 5, 5) - 12)),
-    ("sdpa grouped", lambda q: F.scaled_dot_product_attention(q, q[:, :2], q[:, 2:4], is_causal=True, enable_gqa=True),
-     (r(1, 4, 5, 8),)),
+    (
+        "sdpa mask of a hidden row",
+        lambda q: F.scaled_dot_product_attention(q, q, q, attn_mask=torch.arange(25).reshape(5, 5) > 6),
+        (r(1, 3, 5, 8),),
+    ),
+    (
+        "sdpa mask of input",
+        lambda q: F.scaled_dot_product_attention(q, q, q, attn_mask=q[..., :5] > -3),
+        (r(1, 3, 5, 8),),
+    ),
+    (
+        "sdpa mask of input that hides whole rows",
+        lambda q: F.scaled_dot_product_attention(q, q, q, attn_mask=(q[..., :1] > 0).expand(1, 3, 5, 5)),
+        (r(1, 3, 5, 8),),
+    ),
+    (
+        "sdpa grouped, mask of input that hides whole rows",
+        lambda q, m: F.scaled_dot_product_attention(q, q[:, :2], q[:, 2:4], attn_mask=m > 0, enable_gqa=True),
+        (r(1, 4, 5, 8), torch.arange(25.0).reshape(1, 1, 5, 5) - 12),
+    ),
+    (
+        "sdpa grouped",
+        lambda q: F.scaled_dot_product_attention(q, q[:, :2], q[:, 2:4], is_causal=True, enable_gqa=True),
+        (r(1, 4, 5, 8),),
+    ),
     ("multihead", nn.MultiheadAttention(8, 2, batch_first=True), (X[0], X[0], X[0])),
     ("encoder layer", nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), X),
     # convolution and pooling
@@ -275,8 +346,11 @@ CASES: list[Case] = [
     ("floor of floats", torch.floor, X),
     ("rows by expert", lambda x, w: _rows_by_expert(x, w), (r(7, 4), r(3, 4, 5))),
     ("gather elements", lambda x: x.gather(2, torch.tensor([[[0, 3, 2], [1, 1, 7]]])), X),
-    ("scatter_add", lambda x, i: x.scatter_add(1, i, 2 * torch.ones(1, 3, 8)),
-     (r(1, 6, 8), torch.tensor([[[0, 1, 2, 3, 4, 5, 0, 0], [0] * 8, [5] * 8]]))),
+    (
+        "scatter_add",
+        lambda x, i: x.scatter_add(1, i, 2 * torch.ones(1, 3, 8)),
+        (r(1, 6, 8), torch.tensor([[[0, 1, 2, 3, 4, 5, 0, 0], [0] * 8, [5] * 8]])),
+    ),
     ("gather one row by input", lambda x, i: (2 * x).gather(1, i), (r(1, 10), ids(10, 1, 1))),
     ("gather by input", lambda x, i: x.gather(1, i), (r(1, 5, 4), ids(5, 1, 3, 4))),
     ("index by two inputs", lambda x, i, j: x.tanh()[i, j], (r(3, 5, 8), ids(3, 4), ids(5, 4))),
@@ -295,7 +369,7 @@ CASES: list[Case] = [
     ("adaptive_avg_pool3d", nn.AdaptiveAvgPool3d((2, 3, 1)), (r(1, 3, 4, 6, 6),)),
     ("upsample_nearest3d", lambda x: F.interpolate(x, scale_factor=2), (r(1, 3, 3, 4, 4),)),
     ("upsample_trilinear3d", lambda x: F.interpolate(x, (5, 8, 6), mode="trilinear"), (r(1, 3, 3, 4, 4),)),
-]  # fmt: skip
+]
 
 
 def _assign(x: torch.Tensor) -> torch.Tensor:

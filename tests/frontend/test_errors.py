@@ -129,7 +129,7 @@ def test_code_that_raises_names_the_line() -> None:
         (None,),
     ],
     ids=["shape", "dtype", "none", "surplus", "string", "name", "None"],
-)  # fmt: skip
+)
 def test_sample_inputs_that_do_not_fit(inputs: object) -> None:
     with pytest.raises(InputError) as caught:
         from_torch(nn.Linear(8, 4), inputs)
@@ -220,13 +220,16 @@ def test_indices_of_a_pool_are_the_hosts() -> None:
         Session(Pool(), inputs, options=strict).compile()
 
 
-@pytest.mark.parametrize(("forward", "says"), [
-    (lambda x: x[x > 0], "depends on the values of a tensor"),
-    (lambda x: (lambda y: y * y.shape[0] + y.reshape(-1).sum())(x[x > 0]), "depends on the values of a tensor"),
-    (lambda x: torch.nonzero(x > 0).float().sum(), "depends on the values of a tensor"),
-    (lambda x: torch.masked_select(x, x > 0) + 1, "depends on the values of a tensor"),
-    (lambda x: x * x.sum().item(), "go on with the tensor itself"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("forward", "says"),
+    [
+        (lambda x: x[x > 0], "depends on the values of a tensor"),
+        (lambda x: (lambda y: y * y.shape[0] + y.reshape(-1).sum())(x[x > 0]), "depends on the values of a tensor"),
+        (lambda x: torch.nonzero(x > 0).float().sum(), "depends on the values of a tensor"),
+        (lambda x: torch.masked_select(x, x > 0) + 1, "depends on the values of a tensor"),
+        (lambda x: x * x.sum().item(), "go on with the tensor itself"),
+    ],
+)
 def test_sizes_and_numbers_that_values_decide_are_refused(forward: object, says: str) -> None:
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -245,8 +248,13 @@ def test_control_flow_and_gradients_inside_a_model_are_refused() -> None:
 
 
 def test_outputs_of_a_tensorflow_graph() -> None:
-    nodes = [("x", "Placeholder", []), ("w", "Const", []), ("mul", "Mul", ["x", "w"]), ("same", "Identity", ["mul:0"]),
-             ("wait", "NoOp", ["^mul"])]  # fmt: skip
+    nodes = [
+        ("x", "Placeholder", []),
+        ("w", "Const", []),
+        ("mul", "Mul", ["x", "w"]),
+        ("same", "Identity", ["mul:0"]),
+        ("wait", "NoOp", ["^mul"]),
+    ]
     graph = SimpleNamespace(node=[SimpleNamespace(name=n, op=op, input=i) for n, op, i in nodes])
     assert graph_outputs(graph, None) == ["same:0"]
     assert graph_outputs(graph, ["mul", "same:0"]) == ["mul:0", "same:0"]
@@ -280,9 +288,11 @@ def _scripts() -> dict[str, Any]:
     layers = nn.Sequential(nn.Linear(5, 5), nn.ReLU()).eval()
     scripted, traced = torch.jit.script(layers), torch.jit.trace(layers, torch.randn(1, 5))
     return {
-        "scripted": scripted, "traced": traced, "frozen": torch.jit.freeze(torch.jit.script(layers)),
+        "scripted": scripted,
+        "traced": traced,
+        "frozen": torch.jit.freeze(torch.jit.script(layers)),
         "inside": nn.Sequential(scripted, nn.ReLU()),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("kind", ["scripted", "traced", "frozen", "inside"])
@@ -317,16 +327,27 @@ def _added(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-@pytest.mark.parametrize("function", [
-    _added,
-    lambda x: torch.cat([x[:3], x[3:4] * 2, x[4:]]),
-    lambda x: x.flatten(1).triu(1).max(-1, keepdim=True)[0],
-    lambda x: x + torch.arange(7.0)[:, None, None],
-    lambda x: x.roll(1, 0),
-    lambda x: torch.where(torch.arange(7)[:, None, None] == 4, x, -x),
-    lambda x: x.flatten(1).tril(-1),
-], ids=["a slice is written", "one is doubled", "a triangle's largest", "places are added", "turned", "one is kept",
-        "below the diagonal"])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        _added,
+        lambda x: torch.cat([x[:3], x[3:4] * 2, x[4:]]),
+        lambda x: x.flatten(1).triu(1).max(-1, keepdim=True)[0],
+        lambda x: x + torch.arange(7.0)[:, None, None],
+        lambda x: x.roll(1, 0),
+        lambda x: torch.where(torch.arange(7)[:, None, None] == 4, x, -x),
+        lambda x: x.flatten(1).tril(-1),
+    ],
+    ids=[
+        "a slice is written",
+        "one is doubled",
+        "a triangle's largest",
+        "places are added",
+        "turned",
+        "one is kept",
+        "below the diagonal",
+    ],
+)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_dim_0_is_no_microbatch_where_places_matter(
     function: Callable[[torch.Tensor], torch.Tensor], seed: int

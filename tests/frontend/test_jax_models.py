@@ -72,29 +72,42 @@ def loop(x: Any) -> Any:
 
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-    "attention": (attention, (X,)), "layer norm": (normed, (X,)), "conv": (conv, (IMG,)),
+    "attention": (attention, (X,)),
+    "layer norm": (normed, (X,)),
+    "conv": (conv, (IMG,)),
     "conv transpose": (up, (IMG,)),
-    "max pool": (pool, (IMG,)), "mean pool": (mean_pool, (IMG,)), "scan": (loop, (X,)),
+    "max pool": (pool, (IMG,)),
+    "mean pool": (mean_pool, (IMG,)),
+    "scan": (loop, (X,)),
     "embedding": (lambda i: jnp.asarray(TABLE)[i], (np.array([[1, 4, 19]], np.int32),)),
     "take": (lambda x: jnp.take(x, jnp.array([3, 0]), axis=1), (X,)),
-    "relu": (nn.relu, (X,)), "silu": (nn.silu, (X,)), "elu": (nn.elu, (X,)), "softplus": (nn.softplus, (X,)),
-    "log softmax": (nn.log_softmax, (X,)), "clip": (lambda x: jnp.clip(x, -0.5, 1.0), (X,)),
+    "relu": (nn.relu, (X,)),
+    "silu": (nn.silu, (X,)),
+    "elu": (nn.elu, (X,)),
+    "softplus": (nn.softplus, (X,)),
+    "log softmax": (nn.log_softmax, (X,)),
+    "clip": (lambda x: jnp.clip(x, -0.5, 1.0), (X,)),
     "slices": (lambda x: jnp.concatenate([x[:, ::2], x[:, 1:3, ::-1]], 1), (X,)),
     "update": (lambda x: lax.dynamic_update_slice(x, jnp.ones((1, 2, 16)), (0, 2, 0)), (X,)),
-    "pad": (lambda x: jnp.pad(x, ((0, 0), (1, 2), (0, 3))), (X,)), "powers": (lambda x: x**3 + jnp.abs(x) ** 0.5, (X,)),
-    "argmax": (lambda x: jnp.argmax(x, -1), (X,)), "cumsum": (lambda x: jnp.cumsum(x, 1), (X,)),
+    "pad": (lambda x: jnp.pad(x, ((0, 0), (1, 2), (0, 3))), (X,)),
+    "powers": (lambda x: x**3 + jnp.abs(x) ** 0.5, (X,)),
+    "argmax": (lambda x: jnp.argmax(x, -1), (X,)),
+    "cumsum": (lambda x: jnp.cumsum(x, 1), (X,)),
     "erf": (lambda x: nn.gelu(x, approximate=False), (X,)),
     "cond": (lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x), (X,)),
     "logsumexp": (lambda x: nn.logsumexp(x, -1, b=jnp.abs(x)), (X,)),
     "whole powers": (lambda x: jnp.vander(x[0, 0], 4), (X,)),
-    "running extreme": (lambda x: lax.cummax(x, 1, reverse=True), (X,)), "argsort": (jnp.argsort, (X,)),
+    "running extreme": (lambda x: lax.cummax(x, 1, reverse=True), (X,)),
+    "argsort": (jnp.argsort, (X,)),
     "take along": (lambda x: jnp.take_along_axis(x, jnp.argsort(-x, -1), -1), (X,)),
     "diagonal": (lambda x: jnp.diagonal(x, 1, 1, 2), (X,)),
     "set": (lambda x: x.at[:, jnp.array([1, 3])].set(0.5), (X,)),
     "scaled": (lambda x: x.at[:, :, 2].multiply(3.0), (X,)),
     "segments": (lambda x: jax.ops.segment_sum(x[0], jnp.array([0, 0, 1, 1, 2, 7]), 3), (X,)),
     "loop of known turns": (
-        lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 0.5), (0, x))[1], (X,)),
+        lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 0.5), (0, x))[1],
+        (X,),
+    ),
     "fixed random numbers": (lambda x: x + jax.random.normal(jax.random.key(7), x.shape), (X,)),
     "named sum": (jax.vmap(lambda r: r - lax.pmean(r, "rows"), axis_name="rows"), (X,)),
     "stack and tile": (lambda x: jnp.tile(jnp.stack([x, -x], 1), (1, 1, 2, 1)), (X,)),
@@ -107,7 +120,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "spectrum": (lambda x: jnp.abs(jnp.conj(jnp.fft.fft2(x)) + 2.0) + jnp.imag(jnp.fft.ifft(x)), (X,)),
     "short floats": (lambda x: (x.astype(jnp.bfloat16) * 2).astype(jnp.float32) * 0 + x, (X,)),
     "jit": (jax.jit(lambda x: jnp.where(x > 0, x, 0.1 * x).sum(1)), (X,)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -138,11 +151,14 @@ def test_a_module_on_the_grid() -> None:
     torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(("function", "ops"), [
-    (lambda x: nn.gelu(2 * x, approximate=False), {"gelu", "multiply"}),
-    (lambda x: nn.gelu(2 * x), {"gelu", "multiply"}),
-    (lambda x: x * 0.5 * lax.erfc(x * 0.70710678), None),  # of the other sign: no gelu
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "ops"),
+    [
+        (lambda x: nn.gelu(2 * x, approximate=False), {"gelu", "multiply"}),
+        (lambda x: nn.gelu(2 * x), {"gelu", "multiply"}),
+        (lambda x: x * 0.5 * lax.erfc(x * 0.70710678), None),  # of the other sign: no gelu
+    ],
+)
 def test_gelu_as_jax_writes_it_is_the_devices(function: Any, ops: set[str] | None) -> None:
     session = Session(JaxModule("gelu", function), (torch.from_numpy(X),))
     session.compile("passed")
@@ -158,10 +174,13 @@ def test_a_case_that_is_never_chosen_is_left_out() -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("function", [
-    lambda x: nn.logsumexp(x, -1),
-    lambda x: jnp.power(x, jnp.arange(16.0) % 4),  # a negative base has no logarithm
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: nn.logsumexp(x, -1),
+        lambda x: jnp.power(x, jnp.arange(16.0) % 4),  # a negative base has no logarithm
+    ],
+)
 def test_what_jax_guards_runs_on_the_device_alone(function: Any) -> None:
     module = JaxModule("one", function)
     session = Session(module, (torch.from_numpy(X),), options=CompileOptions(default_df_override=DataFormat.Float32))

@@ -259,18 +259,25 @@ def known(*steps: Any, stored: tuple[Any, ...] = ()) -> Any:
 
 LARGE: dict[str, Callable[[], Any]] = {
     "a filled tensor": lambda: known(node("ConstantOfShape", ["s"], ["c"]), stored=(whole("s", 30_000, 30_000),)),
-    "a range": lambda: known(node("Range", ["a", "b", "d"], ["c"]), stored=tuple(
-        onnx.numpy_helper.from_array(np.float32(v), k) for k, v in (("a", 0), ("b", 1e10), ("d", 1)))),
+    "a range": lambda: known(
+        node("Range", ["a", "b", "d"], ["c"]),
+        stored=tuple(onnx.numpy_helper.from_array(np.float32(v), k) for k, v in (("a", 0), ("b", 1e10), ("d", 1))),
+    ),
     "a repeated tensor": lambda: known(node("Tile", ["t", "s"], ["c"]), stored=(whole("t", 1, 2), whole("s", 10**9))),
     "an outer product": lambda: known(
-        node("Reshape", ["i", "s"], ["j"]), node("Mul", ["i", "j"], ["c"]),
-        stored=(whole("i", *range(20_000)), whole("s", 20_000, 1))),
+        node("Reshape", ["i", "s"], ["j"]),
+        node("Mul", ["i", "j"], ["c"]),
+        stored=(whole("i", *range(20_000)), whole("s", 20_000, 1)),
+    ),
     "a table of positions": lambda: known(
-        node("OneHot", ["i", "d", "v"], ["c"]), stored=(whole("i", 1), whole("d", 10**10), whole("v", 0, 1))),
+        node("OneHot", ["i", "d", "v"], ["c"]), stored=(whole("i", 1), whole("d", 10**10), whole("v", 0, 1))
+    ),
     "a resized image": lambda: plain(
-        node("Resize", ["x", "", "s"], ["y"], mode="cubic"), shape=(1, 1, 4, 4),
-        stored=(onnx.numpy_helper.from_array(np.array([1, 1, 1, 1e8], np.float32), "s"),)),
-}  # fmt: skip
+        node("Resize", ["x", "", "s"], ["y"], mode="cubic"),
+        shape=(1, 1, 4, 4),
+        stored=(onnx.numpy_helper.from_array(np.array([1, 1, 1, 1e8], np.float32), "s"),),
+    ),
+}
 
 
 @pytest.mark.parametrize("what", LARGE)
@@ -283,8 +290,10 @@ def test_what_a_few_bytes_ask_for_is_not_made(what: str) -> None:
 def test_functions_that_multiply_are_refused() -> None:
     """30 functions of which each calls the next one twice stand for a billion nodes."""
     h, sets = onnx.helper, [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("f", 1)]
-    twice = [[h.make_node(f"F{k + 1}", ["a"], ["t"], domain="f"), h.make_node(f"F{k + 1}", ["t"], ["b"], domain="f")]
-             for k in range(29)]
+    twice = [
+        [h.make_node(f"F{k + 1}", ["a"], ["t"], domain="f"), h.make_node(f"F{k + 1}", ["t"], ["b"], domain="f")]
+        for k in range(29)
+    ]
     bodies = [*twice, [h.make_node("Relu", ["a"], ["b"])]]
     model = plain(h.make_node("F0", ["x"], ["y"], domain="f"))
     model.opset_import.extend(sets[1:])
@@ -306,9 +315,12 @@ def test_a_quantised_model_agrees_with_onnxruntime() -> None:
     weight = rng.integers(-127, 127, (4, 8)).astype(np.int8)
     stored = (keep(weight, "w"), keep(np.float32(0.02), "s"), keep(np.int8(0), "z"))
     model = plain(
-        node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("DequantizeLinear", ["q", "s", "z"], ["d"]),
-        node("DequantizeLinear", ["w", "s", "z"], ["wd"]), node("MatMul", ["d", "wd"], ["y"]), stored=stored,
-    )  # fmt: skip
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "s", "z"], ["wd"]),
+        node("MatMul", ["d", "wd"], ["y"]),
+        stored=stored,
+    )
     x = torch.from_numpy(rng.standard_normal((1, 4)).astype(np.float32))
     graph = from_onnx(model)
     (got,) = evaluate(graph, {"x": x}).values()

@@ -48,19 +48,25 @@ TABLE: dict[str, tuple[str, dict[str, tuple[int, ...]], dict[str, Any]]] = {
     "scale of other channels": ("BatchNormalization", {"x": IMAGE, "s": (3,), "b": (4,), "m": (4,), "v": (4,)}, {}),
     "variance of other channels": ("BatchNormalization", {"x": IMAGE, "s": (4,), "b": (4,), "m": (4,), "v": (5,)}, {}),
     "instance norm of other channels": ("InstanceNormalization", {"x": IMAGE, "s": (3,), "b": (3,)}, {}),
-    "groups of a norm that do not divide": ("GroupNormalization", {"x": IMAGE, "s": (4,), "b": (4,)},
-                                            {"num_groups": 3}),
+    "groups of a norm that do not divide": (
+        "GroupNormalization",
+        {"x": IMAGE, "s": (4,), "b": (4,)},
+        {"num_groups": 3},
+    ),
     "layer norm along no axis": ("LayerNormalization", {"x": IMAGE, "s": (8,)}, {"axis": 4}),
     "blocks that do not divide": ("DepthToSpace", {"x": IMAGE}, {"blocksize": 3}),
     "spaces that do not divide": ("SpaceToDepth", {"x": IMAGE}, {"blocksize": 3}),
     "gemm of other sizes": ("Gemm", {"x": (4, 5), "w": (6, 7)}, {}),
     "gemm with a bias that does not spread": ("Gemm", {"x": (4, 5), "w": (5, 7), "c": (3,)}, {}),
     "hidden_size of other weights": ("LSTM", {"x": (3, 1, 4), "w": (1, 32, 4), "r": (1, 32, 8)}, {"hidden_size": 4}),
-    "an unknown direction": ("LSTM", {"x": (3, 1, 4), "w": (1, 32, 4), "r": (1, 32, 8)},
-                             {"hidden_size": 8, "direction": "sideways"}),
+    "an unknown direction": (
+        "LSTM",
+        {"x": (3, 1, 4), "w": (1, 32, 4), "r": (1, 32, 8)},
+        {"hidden_size": 8, "direction": "sideways"},
+    ),
     "a local norm of no channels": ("LRN", {"x": IMAGE}, {"size": 0}),
     "one hot along no axis": ("EyeLike", {"x": IMAGE}, {}),
-}  # fmt: skip
+}
 
 
 def model_of(op: str, shapes: dict[str, tuple[int, ...]], attributes: dict[str, Any]) -> Any:
@@ -68,10 +74,17 @@ def model_of(op: str, shapes: dict[str, tuple[int, ...]], attributes: dict[str, 
     node = helper.make_node(op, list(shapes), ["y"], **attributes)
     first, *rest = shapes.items()
     rng = np.random.default_rng(0)
-    stored = [onnx.numpy_helper.from_array(np.zeros(s, np.int64) if n == "i" else rng.random(s, np.float32), n)
-              for n, s in rest]  # fmt: skip
-    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info(first[0], float_, first[1])],
-                              [helper.make_tensor_value_info("y", float_, None)], stored)
+    stored = [
+        onnx.numpy_helper.from_array(np.zeros(s, np.int64) if n == "i" else rng.random(s, np.float32), n)
+        for n, s in rest
+    ]
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(first[0], float_, first[1])],
+        [helper.make_tensor_value_info("y", float_, None)],
+        stored,
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 

@@ -55,14 +55,29 @@ def test_submodules_names_and_origins() -> None:
     graph = from_pybuda(module, (X,))
     names = [p.get_name() for p in module.get_parameters()]
     assert names == [
-        "b0.s0", "b0.scales.1", "b0.shift", "b0.dense.weights", "b0.dense.bias",
-        "b1.s0", "b1.scales.1", "b1.shift", "b1.dense.weights", "b1.dense.bias",
-    ]  # fmt: skip
+        "b0.s0",
+        "b0.scales.1",
+        "b0.shift",
+        "b0.dense.weights",
+        "b0.dense.bias",
+        "b1.s0",
+        "b1.scales.1",
+        "b1.shift",
+        "b1.dense.weights",
+        "b1.dense.bias",
+    ]
     assert {n.name for n in graph.of_kind(NodeKind.PARAMETER)} == set(names)
     assert [n.name for n in graph.ops] == [
-        "b0.dense.matmul", "multiply_0", "multiply_1", "add_2", "b1.dense.matmul", "b1.multiply_0", "b1.multiply_1",
-        "b1.add_2", "last",
-    ]  # fmt: skip
+        "b0.dense.matmul",
+        "multiply_0",
+        "multiply_1",
+        "add_2",
+        "b1.dense.matmul",
+        "b1.multiply_0",
+        "b1.multiply_1",
+        "b1.add_2",
+        "last",
+    ]
     assert graph["last"].origin.module == "whole" and graph["last"].origin.module_class == "Whole"
     assert graph["add_2"].origin.module == "whole.b0"
     line = next(i for i, t in enumerate(Path(__file__).read_text().split("\n"), 1) if t.endswith("# the last line"))
@@ -109,6 +124,7 @@ def test_parameters_by_name() -> None:
 
 def test_parameters_of_a_dict_have_the_names_of_their_keys() -> None:
     """Scripts name them so where they waive or read gradients; the attribute's name comes in where two would meet."""
+
     class Held(pybuda.PyBudaModule):
         def __init__(self, name: str) -> None:
             super().__init__(name)

@@ -130,10 +130,21 @@ class InSubmodule(nn.Module):
 
 
 KEEPS = {
-    Attribute: "last", List: "list", Dict: "dict", Queue: "queue", Counter: "count", LateCounter: "count",
-    ClassAttribute: "total", ClassList: "seen", Inner: "inner", FirstInput: "last", Largest: "last",
-    FirstWeights: "bias", ClampedWeights: "weight", InSubmodule: "count",
-}  # fmt: skip
+    Attribute: "last",
+    List: "list",
+    Dict: "dict",
+    Queue: "queue",
+    Counter: "count",
+    LateCounter: "count",
+    ClassAttribute: "total",
+    ClassList: "seen",
+    Inner: "inner",
+    FirstInput: "last",
+    Largest: "last",
+    FirstWeights: "bias",
+    ClampedWeights: "weight",
+    InSubmodule: "count",
+}
 
 
 @pytest.mark.parametrize("kind", KEEPS, ids=lambda kind: kind.__name__)

@@ -25,9 +25,13 @@ class Convolutions(tf.keras.Model):
 
     def __init__(self) -> None:
         super().__init__()
-        self.steps = [layers.Conv2D(8, 3, padding="same", activation="relu"), layers.BatchNormalization(),
-                      layers.DepthwiseConv2D(3), layers.GlobalAveragePooling2D(),
-                      layers.Dense(10, activation="softmax")]  # fmt: skip
+        self.steps = [
+            layers.Conv2D(8, 3, padding="same", activation="relu"),
+            layers.BatchNormalization(),
+            layers.DepthwiseConv2D(3),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(10, activation="softmax"),
+        ]
 
     def call(self, x: Any) -> Any:
         for step in self.steps:
@@ -79,8 +83,12 @@ def test_the_grid_answers_as_tensorflow_does(name: str) -> None:
     tf.random.set_seed(0)
     make, shapes = MODELS[name]
     model, inputs = make(), arrays(shapes)
-    session = Session(TFModule("m", model), tuple(map(torch.from_numpy, inputs)), "wormhole_b0",
-                      CompileOptions(default_df_override=DataFormat.Float32))  # fmt: skip
+    session = Session(
+        TFModule("m", model),
+        tuple(map(torch.from_numpy, inputs)),
+        "wormhole_b0",
+        CompileOptions(default_df_override=DataFormat.Float32),
+    )
     want = tf.nest.flatten(model(inputs) if name == "declared shapes" else model(*inputs))
     for have, expected in zip(session.run()[0], want, strict=True):
         torch.testing.assert_close(have, torch.from_numpy(expected.numpy()), rtol=2e-3, atol=2e-3)

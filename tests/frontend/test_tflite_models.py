@@ -42,8 +42,14 @@ class Writer:
         self.b = flatbuffers.Builder(1024)
         self.tensors: dict[str, tuple[tuple[int, ...], str, bytes | None, tuple[float, int] | None]] = {}
 
-    def tensor(self, name: str, shape: tuple[int, ...], dtype: str = "float32", data: np.ndarray | None = None,
-               scale: tuple[float, int] | None = None) -> str:  # fmt: skip
+    def tensor(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str = "float32",
+        data: np.ndarray | None = None,
+        scale: tuple[float, int] | None = None,
+    ) -> str:
         self.tensors[name] = (shape, dtype, None if data is None else data.tobytes(), scale)
         return name
 
@@ -125,8 +131,15 @@ class Writer:
         return bytes(b.Output())
 
 
-def one(kind: str, shape: tuple[int, ...], out: tuple[int, ...], stored: list[np.ndarray], options: str = "",
-        out_type: str = "float32", **fields: Any) -> Callable[[], bytes]:  # fmt: skip
+def one(
+    kind: str,
+    shape: tuple[int, ...],
+    out: tuple[int, ...],
+    stored: list[np.ndarray],
+    options: str = "",
+    out_type: str = "float32",
+    **fields: Any,
+) -> Callable[[], bytes]:
     """A model of one operator on `x`."""
 
     def make() -> bytes:
@@ -145,17 +158,69 @@ def i(*values: Any) -> np.ndarray:
 
 IMAGE = (1, 9, 8, 4)
 MODELS: dict[str, Callable[[], bytes]] = {
-    "conv same": one("CONV_2D", IMAGE, (1, 5, 4, 6), [r(6, 3, 3, 4), r(6)], "Conv2DOptions", Padding=0, StrideH=2,
-                     StrideW=2, DilationHFactor=1, DilationWFactor=1, FusedActivationFunction=1),
-    "conv valid": one("CONV_2D", IMAGE, (1, 7, 6, 6), [r(6, 3, 3, 4), r(6)], "Conv2DOptions", Padding=1, StrideH=1,
-                      StrideW=1, DilationHFactor=1, DilationWFactor=1),
-    "depthwise": one("DEPTHWISE_CONV_2D", IMAGE, (1, 9, 8, 4), [r(1, 3, 3, 4), r(4)], "DepthwiseConv2DOptions",
-                     Padding=0, StrideH=1, StrideW=1, DepthMultiplier=1, DilationHFactor=1, DilationWFactor=1,
-                     FusedActivationFunction=3),
-    "max pool": one("MAX_POOL_2D", IMAGE, (1, 5, 4, 4), [], "Pool2DOptions", Padding=0, StrideH=2, StrideW=2,
-                    FilterHeight=2, FilterWidth=2),
-    "average pool": one("AVERAGE_POOL_2D", IMAGE, (1, 5, 4, 4), [], "Pool2DOptions", Padding=0, StrideH=2, StrideW=2,
-                        FilterHeight=3, FilterWidth=3),
+    "conv same": one(
+        "CONV_2D",
+        IMAGE,
+        (1, 5, 4, 6),
+        [r(6, 3, 3, 4), r(6)],
+        "Conv2DOptions",
+        Padding=0,
+        StrideH=2,
+        StrideW=2,
+        DilationHFactor=1,
+        DilationWFactor=1,
+        FusedActivationFunction=1,
+    ),
+    "conv valid": one(
+        "CONV_2D",
+        IMAGE,
+        (1, 7, 6, 6),
+        [r(6, 3, 3, 4), r(6)],
+        "Conv2DOptions",
+        Padding=1,
+        StrideH=1,
+        StrideW=1,
+        DilationHFactor=1,
+        DilationWFactor=1,
+    ),
+    "depthwise": one(
+        "DEPTHWISE_CONV_2D",
+        IMAGE,
+        (1, 9, 8, 4),
+        [r(1, 3, 3, 4), r(4)],
+        "DepthwiseConv2DOptions",
+        Padding=0,
+        StrideH=1,
+        StrideW=1,
+        DepthMultiplier=1,
+        DilationHFactor=1,
+        DilationWFactor=1,
+        FusedActivationFunction=3,
+    ),
+    "max pool": one(
+        "MAX_POOL_2D",
+        IMAGE,
+        (1, 5, 4, 4),
+        [],
+        "Pool2DOptions",
+        Padding=0,
+        StrideH=2,
+        StrideW=2,
+        FilterHeight=2,
+        FilterWidth=2,
+    ),
+    "average pool": one(
+        "AVERAGE_POOL_2D",
+        IMAGE,
+        (1, 5, 4, 4),
+        [],
+        "Pool2DOptions",
+        Padding=0,
+        StrideH=2,
+        StrideW=2,
+        FilterHeight=3,
+        FilterWidth=3,
+    ),
     "fully connected": one("FULLY_CONNECTED", (3, 8), (3, 5), [r(5, 8), r(5)], "FullyConnectedOptions"),
     "mean": one("MEAN", IMAGE, (1, 4), [i(1, 2)], "ReducerOptions", KeepDims=False),
     "reshape": one("RESHAPE", IMAGE, (1, 288), [i(1, 288)], "ReshapeOptions", NewShape=[1, 288]),
@@ -165,14 +230,22 @@ MODELS: dict[str, Callable[[], bytes]] = {
     "add": one("ADD", (2, 7), (2, 7), [r(7)], "AddOptions", FusedActivationFunction=1),
     "pad": one("PAD", IMAGE, (1, 12, 8, 4), [i([0, 0], [1, 2], [0, 0], [0, 0])], "PadOptions"),
     "transpose": one("TRANSPOSE", IMAGE, (1, 4, 9, 8), [i(0, 3, 1, 2)], "TransposeOptions"),
-    "strided slice": one("STRIDED_SLICE", IMAGE, (1, 4, 8, 4), [i(0, 1, 0, 0), i(1, 9, 8, 4), i(1, 2, 1, 1)],
-                         "StridedSliceOptions"),
-    "bilinear": one("RESIZE_BILINEAR", IMAGE, (1, 18, 16, 4), [i(18, 16)], "ResizeBilinearOptions", AlignCorners=False,
-                    HalfPixelCenters=True),
+    "strided slice": one(
+        "STRIDED_SLICE", IMAGE, (1, 4, 8, 4), [i(0, 1, 0, 0), i(1, 9, 8, 4), i(1, 2, 1, 1)], "StridedSliceOptions"
+    ),
+    "bilinear": one(
+        "RESIZE_BILINEAR",
+        IMAGE,
+        (1, 18, 16, 4),
+        [i(18, 16)],
+        "ResizeBilinearOptions",
+        AlignCorners=False,
+        HalfPixelCenters=True,
+    ),
     "nearest": one("RESIZE_NEAREST_NEIGHBOR", IMAGE, (1, 18, 16, 4), [i(18, 16)], "ResizeNearestNeighborOptions"),
     "depth to space": one("DEPTH_TO_SPACE", IMAGE, (1, 18, 16, 1), [], "DepthToSpaceOptions", BlockSize=2),
     "concatenation": one("CONCATENATION", IMAGE, (1, 9, 8, 6), [r(1, 9, 8, 2)], "ConcatenationOptions", Axis=3),
-}  # fmt: skip
+}
 
 
 def feeds(data: bytes) -> dict[str, torch.Tensor]:
@@ -209,12 +282,15 @@ def classifier() -> bytes:
     w.tensor("net/head/wd", (4, 6))
     w.tensor("net/head/y", (1, 4))
     conv = dict(Padding=0, StrideH=1, StrideW=1, DilationHFactor=1, DilationWFactor=1, FusedActivationFunction=1)
-    return w.write([
-        ("CONV_2D", ["x", "net/conv/w", "net/conv/b"], "net/conv/y", "Conv2DOptions", conv),
-        ("MEAN", ["net/conv/y", "axes"], "net/mean/y", "ReducerOptions", {"KeepDims": False}),
-        ("DEQUANTIZE", ["net/head/w"], "net/head/wd", "", {}),
-        ("FULLY_CONNECTED", ["net/mean/y", "net/head/wd"], "net/head/y", "FullyConnectedOptions", {}),
-    ], ["net/head/y"])  # fmt: skip
+    return w.write(
+        [
+            ("CONV_2D", ["x", "net/conv/w", "net/conv/b"], "net/conv/y", "Conv2DOptions", conv),
+            ("MEAN", ["net/conv/y", "axes"], "net/mean/y", "ReducerOptions", {"KeepDims": False}),
+            ("DEQUANTIZE", ["net/head/w"], "net/head/wd", "", {}),
+            ("FULLY_CONNECTED", ["net/mean/y", "net/head/wd"], "net/head/y", "FullyConnectedOptions", {}),
+        ],
+        ["net/head/y"],
+    )
 
 
 @pytest.mark.e2e

@@ -36,8 +36,16 @@ class Net(Writer):
         self.steps: list[Step] = []
         self.count = 0
 
-    def op(self, kind: str, ins: list[str], shape: tuple[int, ...], options: str = "", dtype: str = "float32",
-           scale: tuple[float, int] | None = None, **fields: Any) -> str:  # fmt: skip
+    def op(
+        self,
+        kind: str,
+        ins: list[str],
+        shape: tuple[int, ...],
+        options: str = "",
+        dtype: str = "float32",
+        scale: tuple[float, int] | None = None,
+        **fields: Any,
+    ) -> str:
         self.count += 1
         name = self.tensor(f"net/{kind.lower()}_{self.count}", shape, dtype, scale=scale)
         self.steps.append((kind, ins, name, options, fields))
@@ -72,13 +80,29 @@ def mobilenet() -> bytes:
     n = Net()
     x = n.conv(n.tensor("x", (1, 16, 16, 3)), r(8, 3, 3, 3), (1, 8, 8, 8), HALVED, 3)
     y = n.conv(x, r(16, 1, 1, 8), (1, 8, 8, 16), act=3)
-    y = n.op("DEPTHWISE_CONV_2D", [y, n.w(r(1, 3, 3, 16) * 0.3), n.w(r(16))], (1, 8, 8, 16), "DepthwiseConv2DOptions",
-             **CONV, DepthMultiplier=1, FusedActivationFunction=3)  # fmt: skip
+    y = n.op(
+        "DEPTHWISE_CONV_2D",
+        [y, n.w(r(1, 3, 3, 16) * 0.3), n.w(r(16))],
+        (1, 8, 8, 16),
+        "DepthwiseConv2DOptions",
+        **CONV,
+        DepthMultiplier=1,
+        FusedActivationFunction=3,
+    )
     squeezed = n.conv(n.reduce("MEAN", y, (1, 2), (1, 1, 1, 16), keep=True), r(16, 1, 1, 16), (1, 1, 1, 16))
     y = n.op("MUL", [y, n.op("LOGISTIC", [squeezed], (1, 1, 1, 16))], (1, 8, 8, 16), "MulOptions")
     x = n.op("ADD", [x, n.conv(y, r(8, 1, 1, 16), (1, 8, 8, 8))], (1, 8, 8, 8), "AddOptions")
-    x = n.op("AVERAGE_POOL_2D", [x], (1, 1, 1, 8), "Pool2DOptions", Padding=1, StrideH=8, StrideW=8, FilterHeight=8,
-             FilterWidth=8)  # fmt: skip
+    x = n.op(
+        "AVERAGE_POOL_2D",
+        [x],
+        (1, 1, 1, 8),
+        "Pool2DOptions",
+        Padding=1,
+        StrideH=8,
+        StrideW=8,
+        FilterHeight=8,
+        FilterWidth=8,
+    )
     return n.done(n.op("SOFTMAX", [n.dense(n.reshape(x, (1, 8)), 8, (1, 10))], (1, 10), "SoftmaxOptions", Beta=1.0))
 
 
@@ -86,11 +110,27 @@ def unet() -> bytes:
     """Down, up by a transposed convolution, and the skip."""
     n = Net()
     a = n.conv(n.tensor("x", (1, 12, 12, 4)), r(8, 3, 3, 4), (1, 12, 12, 8), act=1)
-    b = n.op("MAX_POOL_2D", [a], (1, 6, 6, 8), "Pool2DOptions", Padding=1, StrideH=2, StrideW=2, FilterHeight=2,
-             FilterWidth=2)  # fmt: skip
+    b = n.op(
+        "MAX_POOL_2D",
+        [a],
+        (1, 6, 6, 8),
+        "Pool2DOptions",
+        Padding=1,
+        StrideH=2,
+        StrideW=2,
+        FilterHeight=2,
+        FilterWidth=2,
+    )
     b = n.conv(b, r(16, 3, 3, 8), (1, 6, 6, 16), act=1)
-    c = n.op("TRANSPOSE_CONV", [n.w(i(1, 12, 12, 8)), n.w(r(8, 2, 2, 16) * 0.2), b], (1, 12, 12, 8),
-             "TransposeConvOptions", Padding=0, StrideH=2, StrideW=2)  # fmt: skip
+    c = n.op(
+        "TRANSPOSE_CONV",
+        [n.w(i(1, 12, 12, 8)), n.w(r(8, 2, 2, 16) * 0.2), b],
+        (1, 12, 12, 8),
+        "TransposeConvOptions",
+        Padding=0,
+        StrideH=2,
+        StrideW=2,
+    )
     d = n.op("CONCATENATION", [a, c], (1, 12, 12, 16), "ConcatenationOptions", Axis=3)
     return n.done(n.conv(n.op("PRELU", [d, n.w(np.abs(r(1, 1, 16)))], (1, 12, 12, 16)), r(2, 1, 1, 16), (1, 12, 12, 2)))
 
@@ -124,8 +164,12 @@ def detector() -> bytes:
     a = n.conv(n.tensor("x", (1, 16, 16, 3)), r(8, 3, 3, 3), (1, 8, 8, 8), HALVED)
     a = n.op("LEAKY_RELU", [a], (1, 8, 8, 8), "LeakyReluOptions", Alpha=0.1)
     b = n.op("PAD", [a, n.w(i([0, 0], [1, 1], [1, 1], [0, 0]))], (1, 10, 10, 8), "PadOptions")
-    b = n.op("HARD_SWISH", [n.conv(b, r(8, 3, 3, 8), (1, 4, 4, 8), {**HALVED, "Padding": 1})], (1, 4, 4, 8),
-             "HardSwishOptions")  # fmt: skip
+    b = n.op(
+        "HARD_SWISH",
+        [n.conv(b, r(8, 3, 3, 8), (1, 4, 4, 8), {**HALVED, "Padding": 1})],
+        (1, 4, 4, 8),
+        "HardSwishOptions",
+    )
     b = n.op("RESIZE_NEAREST_NEIGHBOR", [b, n.w(i(8, 8))], (1, 8, 8, 8), "ResizeNearestNeighborOptions")
     both = n.op("CONCATENATION", [b, a], (1, 8, 8, 16), "ConcatenationOptions", Axis=-1)
     boxes = n.reshape(n.conv(both, r(6, 1, 1, 16), (1, 8, 8, 6)), (1, 64, 6))
@@ -133,13 +177,21 @@ def detector() -> bytes:
     def part(start: int) -> str:
         return n.op("SLICE", [boxes, n.w(i(0, 0, start)), n.w(i(-1, -1, 2))], (1, 64, 2), "SliceOptions")
 
-    middle = n.op("STRIDED_SLICE", [boxes, n.w(i(0, 0, 0)), n.w(i(0, 0, 2)), n.w(i(1, 1, 1))], (1, 64, 2),
-                  "StridedSliceOptions", BeginMask=3, EndMask=3)  # fmt: skip
+    middle = n.op(
+        "STRIDED_SLICE",
+        [boxes, n.w(i(0, 0, 0)), n.w(i(0, 0, 2)), n.w(i(1, 1, 1))],
+        (1, 64, 2),
+        "StridedSliceOptions",
+        BeginMask=3,
+        EndMask=3,
+    )
     size, score = n.op("EXP", [part(2)], (1, 64, 2), "ExpOptions"), part(4)
     score = n.op("SOFTMAX", [score], (1, 64, 2), "SoftmaxOptions", Beta=1.0)
     ins = [n.op("LOGISTIC", [middle], (1, 64, 2)), size, score]
-    return n.done(n.op("CONCATENATION", ins, (1, 64, 6), "ConcatenationOptions", Axis=2),
-                  n.reduce("REDUCE_MAX", score, (2,), (1, 64)))  # fmt: skip
+    return n.done(
+        n.op("CONCATENATION", ins, (1, 64, 6), "ConcatenationOptions", Axis=2),
+        n.reduce("REDUCE_MAX", score, (2,), (1, 64)),
+    )
 
 
 def recurrent() -> bytes:
@@ -149,15 +201,25 @@ def recurrent() -> bytes:
     weights, states, bias = n.w(r(8, 12) * 0.4), n.w(r(8, 8) * 0.4), n.w(r(8))
     turns = []
     for t in range(4):
-        v = n.op("STRIDED_SLICE", [x, n.w(i(0, t, 0)), n.w(i(1, t + 1, 12)), n.w(i(1, 1, 1))], (1, 12),
-                 "StridedSliceOptions", ShrinkAxisMask=2)  # fmt: skip
+        v = n.op(
+            "STRIDED_SLICE",
+            [x, n.w(i(0, t, 0)), n.w(i(1, t + 1, 12)), n.w(i(1, 1, 1))],
+            (1, 12),
+            "StridedSliceOptions",
+            ShrinkAxisMask=2,
+        )
         a = n.op("FULLY_CONNECTED", [v, weights, bias], (1, 8), "FullyConnectedOptions")
         b = n.op("FULLY_CONNECTED", [h, states], (1, 8), "FullyConnectedOptions")
         h = n.op("TANH", [n.op("ADD", [a, b], (1, 8), "AddOptions")], (1, 8))
         turns.append(h)
     y = n.op("PACK", turns, (1, 4, 8), "PackOptions", ValuesCount=4, Axis=1)
-    y = n.op("SQUEEZE", [n.op("EXPAND_DIMS", [y, n.w(i(1))], (1, 1, 4, 8), "ExpandDimsOptions")], (1, 4, 8),
-             "SqueezeOptions", SqueezeDims=[1])  # fmt: skip
+    y = n.op(
+        "SQUEEZE",
+        [n.op("EXPAND_DIMS", [y, n.w(i(1))], (1, 1, 4, 8), "ExpandDimsOptions")],
+        (1, 4, 8),
+        "SqueezeOptions",
+        SqueezeDims=[1],
+    )
     return n.done(n.op("GATHER", [y, n.w(i(3, 0))], (1, 2, 8), "GatherOptions", Axis=1))
 
 
@@ -195,19 +257,42 @@ def whole_numbers() -> bytes:
         return [w, n.w(random.integers(-500, 500, shape[0]).astype(np.int32), (bias, 0))]
 
     q = n.op("QUANTIZE", [n.tensor("x", (1, 8, 8, 4))], (1, 8, 8, 4), **image)
-    q = n.op("CONV_2D", [q, *weights(6, 3, 3, 4, step=0.004, bias=0.03 * 0.004)], (1, 8, 8, 6), "Conv2DOptions",
-             **grid, **CONV, FusedActivationFunction=1)  # fmt: skip
-    q = n.op("MAX_POOL_2D", [q], (1, 4, 4, 6), "Pool2DOptions", **grid, Padding=1, StrideH=2, StrideW=2, FilterHeight=2,
-             FilterWidth=2)  # fmt: skip
+    q = n.op(
+        "CONV_2D",
+        [q, *weights(6, 3, 3, 4, step=0.004, bias=0.03 * 0.004)],
+        (1, 8, 8, 6),
+        "Conv2DOptions",
+        **grid,
+        **CONV,
+        FusedActivationFunction=1,
+    )
+    q = n.op(
+        "MAX_POOL_2D",
+        [q],
+        (1, 4, 4, 6),
+        "Pool2DOptions",
+        **grid,
+        Padding=1,
+        StrideH=2,
+        StrideW=2,
+        FilterHeight=2,
+        FilterWidth=2,
+    )
     ins = [n.reshape(q, (1, 96), **grid), *weights(5, 96, step=0.003, bias=0.05 * 0.003)]
     q = n.op("FULLY_CONNECTED", ins, (1, 5), "FullyConnectedOptions", dtype="int8", scale=(0.1, 2))
     return n.done(n.op("DEQUANTIZE", [q], (1, 5)))
 
 
 NETWORKS: dict[Callable[[], bytes], float] = {
-    mobilenet: 1e-5, unet: 1e-4, transformer: 3e-4, detector: 1e-4, recurrent: 1e-5, text: 1e-4, super_resolution: 1e-4,
+    mobilenet: 1e-5,
+    unet: 1e-4,
+    transformer: 3e-4,
+    detector: 1e-4,
+    recurrent: 1e-5,
+    text: 1e-4,
+    super_resolution: 1e-4,
     whole_numbers: 0.101,  # one step of its output
-}  # fmt: skip
+}
 """By network the largest absolute error of a value near 1. Exponentials of the detector's boxes are far larger."""
 
 

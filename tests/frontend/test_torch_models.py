@@ -57,9 +57,14 @@ def test_bert_with_an_attention_mask_and_token_ids() -> None:
 def test_llama_with_shared_key_heads() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(
-        num_hidden_layers=1, hidden_size=64, intermediate_size=96, num_attention_heads=8, num_key_value_heads=2,
-        vocab_size=100, use_cache=False,
-    )  # fmt: skip
+        num_hidden_layers=1,
+        hidden_size=64,
+        intermediate_size=96,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        vocab_size=100,
+        use_cache=False,
+    )
     check(transformers.LlamaModel(config), (torch.arange(16)[None],))
 
 
@@ -130,8 +135,12 @@ def test_origins_and_names() -> None:
     assert (dense.origin.module, dense.origin.module_class) == ("first.dense", "Linear")
     assert dense.origin.location == relu.origin.location
     assert {n.name for n in graph.of_kind(NodeKind.PARAMETER)} == {
-        "first.dense.weight", "first.dense.bias", "second.dense.weight", "second.dense.bias", "scale",
-    }  # fmt: skip
+        "first.dense.weight",
+        "first.dense.bias",
+        "second.dense.weight",
+        "second.dense.bias",
+        "scale",
+    }
     assert graph["scale"].shape == (1,)
     assert graph["first.dense.weight"].origin.module == "first.dense"
 

@@ -111,13 +111,15 @@ def test_activations_of_infinities_are_torchs(name: str) -> None:
 
 
 WHOLE = {
-    "a sum of one number": lambda x: x.int().max().sum(), "a sum along a dim of one": lambda x: x.int()[:, :1].sum(1),
-    "a sum of one truth value": lambda x: (x > 0)[:, :1].sum(1), "a product of one": lambda x: x.int()[:, :1].prod(1),
+    "a sum of one number": lambda x: x.int().max().sum(),
+    "a sum along a dim of one": lambda x: x.int()[:, :1].sum(1),
+    "a sum of one truth value": lambda x: (x > 0)[:, :1].sum(1),
+    "a product of one": lambda x: x.int()[:, :1].prod(1),
     "a number beyond the type": lambda x: x.abs().to(torch.uint8) == 16777217,
     "a negative number beside bytes": lambda x: x.abs().to(torch.uint8) > -1,
     "a remainder by a number beyond the type": lambda x: x.abs().to(torch.uint8) % 300,
     "a number beyond int32": lambda x: x.int() == 2**32,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WHOLE)

@@ -71,9 +71,12 @@ def main() -> int:
         faults = [o for o in result if o.fault]
         wrong += len(faults)
         refused = sum(o.refused for o in result)
-        print(f"{name:20} {len(result) - refused - len(faults):7} {refused:8} {len(faults):7} "
-              f"{sum(o.seconds for o in result):8.1f} {max(o.seconds for o in result):8.2f} "
-              f"{max(o.bytes for o in result) >> 20:6}   {time.monotonic() - began:.0f} s", flush=True)
+        print(
+            f"{name:20} {len(result) - refused - len(faults):7} {refused:8} {len(faults):7} "
+            f"{sum(o.seconds for o in result):8.1f} {max(o.seconds for o in result):8.2f} "
+            f"{max(o.bytes for o in result) >> 20:6}   {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
         seen: set[str] = set()
         for outcome in faults:
             if outcome.fault not in seen:

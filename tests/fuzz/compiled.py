@@ -83,8 +83,10 @@ def lowered_and_records() -> tuple[Any, CompileResult, dict[str, tuple[str, Any]
     graph = frontend.from_any(*pair())
     with tempfile.TemporaryDirectory() as folder:
         result = _placed(graph, Path(folder))
-        records = {path.name.split(".")[1]: (path.name, json.loads(path.read_text().partition("\n")[2]))
-                   for path in Path(folder).iterdir()}  # fmt: skip
+        records = {
+            path.name.split(".")[1]: (path.name, json.loads(path.read_text().partition("\n")[2]))
+            for path in Path(folder).iterdir()
+        }
     return graph, result, records
 
 
@@ -136,9 +138,12 @@ def onnx_model() -> Any:
     arrays = [held("w", 4, 2, 3, 3), held("v", 8, 64), held("b", 8)]
     arrays += [numpy_helper.from_array(np.array(v, np.int64), k) for k, v in whole.items()]
     graph = helper.make_graph(
-        nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 12])], arrays,
-    )  # fmt: skip
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 12])],
+        arrays,
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 

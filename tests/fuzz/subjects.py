@@ -59,9 +59,16 @@ def write(path: Path, data: str | bytes) -> Path:
 
 # -- netlists ----------------------------------------------------------------------------------------------------------
 BASES = (
-    builders.unary, builders.binary, builders.matmul_bias, builders.identity, builders.reduce, builders.gradient,
-    builders.fused_chain, builders.splice, builders.two_chips,
-)  # fmt: skip
+    builders.unary,
+    builders.binary,
+    builders.matmul_bias,
+    builders.identity,
+    builders.reduce,
+    builders.gradient,
+    builders.fused_chain,
+    builders.splice,
+    builders.two_chips,
+)
 
 
 @functools.cache
@@ -79,14 +86,13 @@ def with_aliases(text: str, rng: random.Random) -> str:
         if at > 0:
             text = text[: at + 2] + f"*n{rng.randrange(4)} " + text[at + 2 + rng.randrange(8) :]
     levels, width = rng.choice(((3, 3), (40, 2), (90, 1), (8, 9), (300, 1)))
-    chain = "z0: &z0 [x]\n" + "".join(
-        f"z{i}: &z{i} [{', '.join([f'*z{i - 1}'] * width)}]\n" for i in range(1, levels)
-    )  # fmt: skip
+    chain = "z0: &z0 [x]\n" + "".join(f"z{i}: &z{i} [{', '.join([f'*z{i - 1}'] * width)}]\n" for i in range(1, levels))
     return text + rng.choice(("", "\n" + chain))
 
 
 def yaml_file(texts: Callable[[], tuple[str, ...]], suffix: str = ".yaml") -> Make:
     """A changed structure, a changed text, or one with aliases."""
+
     def make(rng: random.Random, folder: Path, changes: int) -> Path:
         text, kind = rng.choice(texts()), rng.randrange(8)
         if not changes:
@@ -132,24 +138,39 @@ def read_cluster(path: Path) -> object:
 
 # -- sessions and other JSON ---------------------------------------------------------------------------------------
 JOURNAL: dict[str, Any] = {
-    "format": "tbuda-session 1", "device": "n150", "harvested_rows": [3], "name": "x",
+    "format": "tbuda-session 1",
+    "device": "n150",
+    "harvested_rows": [3],
+    "name": "x",
     "options": {"default_df_override": "Float32", "microbatch": 2, "op_names_dont_fuse": ["a"]},
     "overrides": [{"kind": "op_size", "target": "a", "value": [1, 2]}],
     "commands": [
-        {"do": "resize", "op": "0.matmul", "size": [2, 2]}, {"do": "place", "op": "a", "start": [1, 2], "chip": 0},
-        {"do": "break", "op": "b"}, {"do": "undo"}, {"do": "redo"}, {"do": "checkpoint", "name": "one"},
+        {"do": "resize", "op": "0.matmul", "size": [2, 2]},
+        {"do": "place", "op": "a", "start": [1, 2], "chip": 0},
+        {"do": "break", "op": "b"},
+        {"do": "undo"},
+        {"do": "redo"},
+        {"do": "checkpoint", "name": "one"},
         {"do": "override", "kind": "data_format", "target": "0.matmul", "value": "Float32"},
         {"do": "override", "kind": "input_buffer_multiplier", "target": ["a", "b"], "value": {"0": 2}, "each": True},
         {"do": "override", "kind": "insert_nop", "target": "a", "value": True},
         {"do": "override", "kind": "queue_channel", "target": "q", "value": {"chip": 0, "channel": 1}},
-        {"do": "begin", "label": "two"}, {"do": "stream", "op": "a", "direction": "r", "shape": [2, 1]},
-        {"do": "u_kt", "op": "a", "u_kt": 2}, {"do": "end"}, {"do": "insert-nop", "op": "a", "to": ["b"], "count": 2},
-        {"do": "insert-queue", "op": "a", "to": ["b"], "port": 0}, {"do": "constrain", "ops": ["a", "b"]},
-        {"do": "format", "op": "a", "data_format": "Bfp8_b", "fidelity": "LoFi"}, {"do": "reorder", "at": 0, "to": 1},
-        {"do": "options", "set": {"default_math_fidelity": "LoFi"}}, {"do": "clear", "op": "a", "kinds": ["op_size"]},
-        {"do": "disable", "op": "b", "kinds": []}, {"do": "queue", "queue": "q", "channel": 1}, {"do": "optimise"},
+        {"do": "begin", "label": "two"},
+        {"do": "stream", "op": "a", "direction": "r", "shape": [2, 1]},
+        {"do": "u_kt", "op": "a", "u_kt": 2},
+        {"do": "end"},
+        {"do": "insert-nop", "op": "a", "to": ["b"], "count": 2},
+        {"do": "insert-queue", "op": "a", "to": ["b"], "port": 0},
+        {"do": "constrain", "ops": ["a", "b"]},
+        {"do": "format", "op": "a", "data_format": "Bfp8_b", "fidelity": "LoFi"},
+        {"do": "reorder", "at": 0, "to": 1},
+        {"do": "options", "set": {"default_math_fidelity": "LoFi"}},
+        {"do": "clear", "op": "a", "kinds": ["op_size"]},
+        {"do": "disable", "op": "b", "kinds": []},
+        {"do": "queue", "queue": "q", "channel": 1},
+        {"do": "optimise"},
     ],
-}  # fmt: skip
+}
 OVERRIDES = {
     "format": "tbuda-overrides 1",
     "overrides": [{k: v for k, v in c.items() if k != "do"} for c in JOURNAL["commands"] if c["do"] == "override"],
@@ -157,7 +178,7 @@ OVERRIDES = {
 RECORD = {
     "request": {"target": "m.py:make", "device": "n150", "op_size": ["a=1x2"], "seed": 3, "harvested_rows": [1]},
     "netlist_sha256": "00",
-}  # fmt: skip
+}
 
 
 def json_file(data: Any, suffix: str) -> Make:
@@ -229,8 +250,9 @@ def csv_file(rng: random.Random, folder: Path, changes: int) -> Path:
     write(folder / "net.yaml", rng.choice(netlist_texts()))
     if rng.randrange(2):
         rows = [line.split(",") for line in text.splitlines()]
-        rows = [[str(cell) for cell in row] if isinstance(row, list) else [str(row)]
-                for row in mutated(rows, rng, changes)]
+        rows = [
+            [str(cell) for cell in row] if isinstance(row, list) else [str(row)] for row in mutated(rows, rng, changes)
+        ]
         text = "\n".join(",".join(row) for row in rows)
     else:
         text = mutated_text(text, rng, changes)
@@ -300,8 +322,12 @@ SUBJECTS = {
         Subject("netlist", 10_000, yaml_file(netlist_texts), read_netlist),
         Subject("image", 3_000, image_file, read_tti),
         Subject("device", 1_000, yaml_file(lambda: (DESCRIPTOR,)), read_device),
-        Subject("cluster", 1_000, yaml_file(lambda: (CLUSTER, CLUSTER + "harvesting: {0: {harvest_mask: 2}}\n")),
-                read_cluster),
+        Subject(
+            "cluster",
+            1_000,
+            yaml_file(lambda: (CLUSTER, CLUSTER + "harvesting: {0: {harvest_mask: 2}}\n")),
+            read_cluster,
+        ),
         Subject("session", 1_000, json_file(JOURNAL, ".buda.json"), read_session),
         Subject("npz", 1_000, npz_file, read_npz),
         Subject("csv", 1_000, csv_file, read_csv),
@@ -315,4 +341,4 @@ SUBJECTS = {
         Subject("onnx", 1_000, compiled.onnx_file, compiled.read_model),
         Subject("tflite", 500, compiled.tflite_file, compiled.read_model),
     )
-}  # fmt: skip
+}

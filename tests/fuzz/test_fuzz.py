@@ -44,12 +44,16 @@ PLAIN = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.dates().map(str)),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=6), inner, max_size=4)),
     max_leaves=10,
-)  # fmt: skip
+)
 
 
 @given(PLAIN, st.sampled_from([n for n in SUBJECTS if n not in ("image", "npz", "csv", "placement", "findings")]))
-@settings(max_examples=120, deadline=None, derandomize=True,
-          suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=120,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_any_plain_data_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: object, name: str) -> None:
     import json
 

@@ -172,7 +172,10 @@ def test_a_line_asks_for_no_more_than_graphs_are_printed_with() -> None:
     """`fill` makes arrays that are not in the file: each is small, and all of them together are."""
     line = "  c{0} = constant : (1, 1, 2048, {1}) = float32 fill 0.5\n".format
     assert parse_graph("graph g {\n" + line(0, 2048) + "}\n")["c0"].shape == (1, 1, 2048, 2048)
-    for text, says in ((line(0, 2049), r"c0.*fill makes 16.* at most"), (line(0, 1 << 40), "c0.*fill makes"),
-                       ("".join(line(k, 2048) for k in range(33)), "c32.*would take")):
+    for text, says in (
+        (line(0, 2049), r"c0.*fill makes 16.* at most"),
+        (line(0, 1 << 40), "c0.*fill makes"),
+        ("".join(line(k, 2048) for k in range(33)), "c32.*would take"),
+    ):
         with pytest.raises(GraphSyntaxError, match=says):
             parse_graph("graph g {\n" + text + "}\n")

@@ -42,9 +42,17 @@ def test_layers_and_what_stands_around_them() -> None:
     assert repeats(layers(4, wide=0), 3) == Repeats(4, 3, 3, True)
 
 
-@pytest.mark.parametrize(("graph", "copies"), [
-    (layers(3, wide=1), 3), (layers(1), 2), (layers(3), 4), (layers(3), 1), (layers(3), 0), (Graph("empty"), 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("graph", "copies"),
+    [
+        (layers(3, wide=1), 3),
+        (layers(1), 2),
+        (layers(3), 4),
+        (layers(3), 1),
+        (layers(3), 0),
+        (Graph("empty"), 2),
+    ],
+)
 def test_what_does_not_repeat(graph: Graph, copies: int) -> None:
     assert repeats(graph, copies) is None
 

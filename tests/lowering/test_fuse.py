@@ -96,8 +96,10 @@ def test_the_strict_check_takes_every_fused_op(graph: Graph, arch: str) -> None:
 def test_a_value_waits_in_dest_or_in_a_buffer() -> None:
     chain = HwFused((("subtract", (0, 1), 0.0, 0), ("exp", (-1,), 0.0, 0), ("multiply", (2, -2), 0.0, 0)))
     assert [(s.inputs, s.output) for s in plan(chain, "wormhole_b0")] == [
-        (("input0", "input1"), "dest"), (("dest",), "dest"), (("input2", "dest"), "output")
-    ]  # fmt: skip
+        (("input0", "input1"), "dest"),
+        (("dest",), "dest"),
+        (("input2", "dest"), "output"),
+    ]
     assert plan(chain, "grayskull")[2].inputs == ("dest", "input2")  # there dest is operand 0
     minus = HwFused((("exp", (0,), 0.0, 0), ("subtract", (1, -1), 0.0, 0)))
     assert plan(minus, "wormhole_b0")[0].output == "dest"
@@ -188,8 +190,11 @@ def test_what_fills_its_tiles_stays_an_op_where_it_must() -> None:
     graph = Graph("named")
     graph.add(Node("x", NodeKind.INPUT, (1, 1, 64, 96)))
     finish(graph, add(graph, "last", ops.Abs(), softmax(graph, "x", -1)))
-    matmul = next(n for n in lower(graph, load_device("n150"), CompileOptions(enable_auto_fusing=False)).ops
-                  if isinstance(n.op, HwMatmul))
+    matmul = next(
+        n
+        for n in lower(graph, load_device("n150"), CompileOptions(enable_auto_fusing=False)).ops
+        if isinstance(n.op, HwMatmul)
+    )
     placed = compile_graph(graph, "n150", overrides=[Override("op_size", matmul.name, (1, 1))]).placement.ops
     assert placed[matmul.name].size == (1, 1) and "exp" in placed
 
@@ -201,8 +206,16 @@ def test_both_fills_of_one_number_are_one_op(arch: str, rows: int, cols: int, on
     graph = Graph("number")
     graph.add(Node("x", NodeKind.INPUT, (1, 2, rows, cols)))
     graph.add(Node("y", NodeKind.PARAMETER, (1, 2, 1, 1), value=np.array([[0.5], [-2.0]], np.float32)[None, ..., None]))
-    finish(graph, add(graph, "last", ops.Matmul(), add(graph, "less", ops.Subtract(), "x", "y"),
-                      add(graph, "turned", ops.Transpose(-1, -2), "x")))  # fmt: skip
+    finish(
+        graph,
+        add(
+            graph,
+            "last",
+            ops.Matmul(),
+            add(graph, "less", ops.Subtract(), "x", "y"),
+            add(graph, "turned", ops.Transpose(-1, -2), "x"),
+        ),
+    )
     spec, options = load_device(arch), CompileOptions(fill_tiles_on_host=False)
     plain = lower(graph, spec, dataclasses.replace(options, enable_auto_fusing=False))
     fused = lower(graph, spec, options)
@@ -227,11 +240,17 @@ class Gated(torch.nn.Module):
         return self.down(torch.relu(torch.tanh(h) * torch.sigmoid(y) - torch.exp(-y.abs())))
 
 
-@pytest.mark.parametrize("picked", [
-    lambda x: x.transpose(-1, -2)[..., :1, :1], lambda x: x.transpose(-1, -2)[..., 2:3, 1:2],
-], ids=["a corner", "an element"])  # fmt: skip
+@pytest.mark.parametrize(
+    "picked",
+    [
+        lambda x: x.transpose(-1, -2)[..., :1, :1],
+        lambda x: x.transpose(-1, -2)[..., 2:3, 1:2],
+    ],
+    ids=["a corner", "an element"],
+)
 def test_fills_of_what_is_turned_are_ops_of_their_own(picked: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """A matmul turns its operand 1 as it reads, a fused op none; the strict check would say so."""
+
     def both(x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(x) + picked(torch.exp(x))
 

@@ -30,8 +30,9 @@ def graphs(draw: st.DrawFn) -> Graph:
     """Random element-wise graphs with sums along one dimension, whose results are read at full length again."""
     rows, cols = draw(st.sampled_from([(64, 96), (96, 80), (40, 128)]))
     graph = Graph("random")
-    names = [graph.add(Node(f"x{i}", NodeKind.INPUT, (1, draw(st.sampled_from([1, 2])), rows, cols))).name
-             for i in range(2)]
+    names = [
+        graph.add(Node(f"x{i}", NodeKind.INPUT, (1, draw(st.sampled_from([1, 2])), rows, cols))).name for i in range(2)
+    ]
     lead = max(graph[n].shape[1] for n in names)
     for name in names:
         graph[name].shape = (1, lead, rows, cols)
@@ -93,8 +94,10 @@ def test_a_sum_is_a_schedule_and_an_exponential_before_it_an_op(dim: int) -> Non
     assert lowered.get_fused_ops()[-1] == (3, [["total"], ["inverse", "share"]])
     steps = plan(node.op, "wormhole_b0")
     assert [(s.fn, s.output, s.schedule, s.narrow) for s in steps] == [
-        ("matmul", "intermed0", 0, True), ("reciprocal", "intermed1", 1, True), ("multiply", "output", 1, False)
-    ]  # fmt: skip
+        ("matmul", "intermed0", 0, True),
+        ("reciprocal", "intermed1", 1, True),
+        ("multiply", "output", 1, False),
+    ]
     assert steps[1].pop == ("intermed0",) and steps[2].pop_last == ("intermed1",) and not steps[2].pop
     assert steps[2].wide_operands == (steps[2].inputs.index("intermed1"),)
 
@@ -106,8 +109,9 @@ def test_without_the_option_sums_stay_ops() -> None:
 
 def test_blocks_and_buffers_of_steps() -> None:
     """Along columns a core has all 12 tiles; its result of one tile, and what is read after it, wait whole."""
-    op = HwFused((("matmul", (0, 1), 0.0, 0), ("exp", (-1,), 0.0, 0), ("multiply", (2, -2), 0.0, 0)), (), (0,), "c", 12,
-                 (0, 1))  # fmt: skip
+    op = HwFused(
+        (("matmul", (0, 1), 0.0, 0), ("exp", (-1,), 0.0, 0), ("multiply", (2, -2), 0.0, 0)), (), (0,), "c", 12, (0, 1)
+    )
     m_k, u_kt = inner_block(op, (3, 4), (2, 3), 8)
     assert (m_k, u_kt) == (4, 3)
     assert step_block(op, True, (3, 4, 2, 3), m_k, u_kt) == (3, 1, 2, 1)

@@ -187,7 +187,11 @@ BATCH = CompileOptions(microbatch=2)
 )
 @pytest.mark.parametrize("host_fills", [True, False])
 def test_parts_of_a_pair_of_matmuls_add_up(
-    between: torch.nn.Module, sizes: tuple[int, int, int], bias: bool, parts: int, host_fills: bool,
+    between: torch.nn.Module,
+    sizes: tuple[int, int, int],
+    bias: bool,
+    parts: int,
+    host_fills: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     torch.manual_seed(0)

@@ -28,5 +28,6 @@ def unseen(name: str, seed: int, **sizes: int) -> tuple[Any, ...]:
     """Inputs of the model `name` alone; those of `make(name, seed)` when the seeds are equal. sizes: `size` of images
     alone is looked at."""
     inputs: tuple[Any, ...] = importlib.import_module(f"tests.models.{name}").make_inputs(
-        seed, **{key: value for key, value in sizes.items() if key == "size"})
+        seed, **{key: value for key, value in sizes.items() if key == "size"}
+    )
     return inputs

@@ -28,9 +28,20 @@ def test_the_list_is_long() -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("name", [
-    "CLIPText", "Perceiver", "video (conv3d)", "OpenPose-light", "N-BEATS", "LSTM", "vector input",
-    "matrix without batch", "Swin", "EfficientNet",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CLIPText",
+        "Perceiver",
+        "video (conv3d)",
+        "OpenPose-light",
+        "N-BEATS",
+        "LSTM",
+        "vector input",
+        "matrix without batch",
+        "Swin",
+        "EfficientNet",
+    ],
+)
 def test_it_runs_as_torch_does(name: str) -> None:
     assert families.judge(name) >= 0.99

@@ -16,8 +16,12 @@ from tests.models.calibrate import calibrate, sample
 
 def double_conv(channels_in: int, channels_out: int) -> nn.Sequential:
     return nn.Sequential(
-        nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False), nn.BatchNorm2d(channels_out), nn.ReLU(),
-        nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False), nn.BatchNorm2d(channels_out), nn.ReLU(),
+        nn.Conv2d(channels_in, channels_out, 3, padding=1, bias=False),
+        nn.BatchNorm2d(channels_out),
+        nn.ReLU(),
+        nn.Conv2d(channels_out, channels_out, 3, padding=1, bias=False),
+        nn.BatchNorm2d(channels_out),
+        nn.ReLU(),
     )
 
 

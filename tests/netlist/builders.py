@@ -1,7 +1,7 @@
 """Minimal valid netlists made in code: queues, ops, graphs and programs with sensible fields, all of which can be set.
 
-    n = build([op("exp0", "exp", ["x"])], shapes={"x": (1, 2, 2)})
-    n.graphs["g"].ops["exp0"].blocking.t = 4        # now it is wrong
+n = build([op("exp0", "exp", ["x"])], shapes={"x": (1, 2, 2)})
+n.graphs["g"].ops["exp0"].blocking.t = 4        # now it is wrong
 """
 
 from __future__ import annotations
@@ -39,20 +39,32 @@ Shape = tuple[int, int, int]
 START = 0x10000000
 
 
-def blocking(shape: Shape, grid: tuple[int, int] = (1, 1), ublock: tuple[int, int] = (1, 1),
-             order: str | None = None) -> Blocking:
+def blocking(
+    shape: Shape, grid: tuple[int, int] = (1, 1), ublock: tuple[int, int] = (1, 1), order: str | None = None
+) -> Blocking:
     """The blocking of a tensor of (z, rows, columns) tiles on a grid."""
     z, rows, cols = shape
     assert rows % (grid[0] * ublock[0]) == 0 and cols % (grid[1] * ublock[1]) == 0, (shape, grid, ublock)
     return Blocking(z, (rows // grid[0] // ublock[0], cols // grid[1] // ublock[1]), ublock, order)
 
 
-def queue(name: str, shape: Shape, *, source: str = "HOST", kind: str = "queue", entries: int = 2,
-          grid: tuple[int, int] = (1, 1), ublock: tuple[int, int] = (1, 1), df: DataFormat = F16B, chip: int = 0,
-          **fields: Any) -> Queue:
+def queue(
+    name: str,
+    shape: Shape,
+    *,
+    source: str = "HOST",
+    kind: str = "queue",
+    entries: int = 2,
+    grid: tuple[int, int] = (1, 1),
+    ublock: tuple[int, int] = (1, 1),
+    df: DataFormat = F16B,
+    chip: int = 0,
+    **fields: Any,
+) -> Queue:
     """A queue without buffers: `build` lays them out."""
-    return Queue(name, kind, source, entries, grid, blocking(shape, grid, ublock), df, chip, fields.pop("loc", "dram"),
-                 **fields)
+    return Queue(
+        name, kind, source, entries, grid, blocking(shape, grid, ublock), df, chip, fields.pop("loc", "dram"), **fields
+    )
 
 
 def tm(name: str, *args: Any, **dims: int) -> Tm:
@@ -60,21 +72,56 @@ def tm(name: str, *args: Any, **dims: int) -> Tm:
     return Tm(name, tuple(dims.items()) if dims else args)
 
 
-def op(name: str, kind: str, inputs: Sequence[str], shape: Shape = (1, 2, 2), *, grid: tuple[int, int] = (1, 1),
-       loc: tuple[int, int] | None = (0, 0), ublock: tuple[int, int] = (1, 1), order: str = "r", df: DataFormat = F16B,
-       in_df: Sequence[DataFormat] | None = None, out_df: DataFormat | None = None,
-       intermed_df: DataFormat | None = None, acc_df: DataFormat | None = None, fidelity: str = "HiFi3",
-       tms: dict[int, list[Tm]] | None = None, attributes: dict[str, Any] | None = None, **fields: Any) -> NetOp:
+def op(
+    name: str,
+    kind: str,
+    inputs: Sequence[str],
+    shape: Shape = (1, 2, 2),
+    *,
+    grid: tuple[int, int] = (1, 1),
+    loc: tuple[int, int] | None = (0, 0),
+    ublock: tuple[int, int] = (1, 1),
+    order: str = "r",
+    df: DataFormat = F16B,
+    in_df: Sequence[DataFormat] | None = None,
+    out_df: DataFormat | None = None,
+    intermed_df: DataFormat | None = None,
+    acc_df: DataFormat | None = None,
+    fidelity: str = "HiFi3",
+    tms: dict[int, list[Tm]] | None = None,
+    attributes: dict[str, Any] | None = None,
+    **fields: Any,
+) -> NetOp:
     """An op that makes `shape`; every format is `df` unless said otherwise."""
     dfs = list(in_df) if in_df is not None else [df] * len(inputs)
     sources = [OpInput(s, f, (tms or {}).get(i)) for i, (s, f) in enumerate(zip(inputs, dfs, strict=True))]
-    return NetOp(name, kind, grid, sources, blocking(shape, grid, ublock, order), out_df or df, loc,
-                 intermed_df=intermed_df or out_df or df, acc_df=acc_df or df, math_fidelity=fidelity,
-                 buf_size_mb=fields.pop("buf_size_mb", 2), attributes=attributes or {}, **fields)
+    return NetOp(
+        name,
+        kind,
+        grid,
+        sources,
+        blocking(shape, grid, ublock, order),
+        out_df or df,
+        loc,
+        intermed_df=intermed_df or out_df or df,
+        acc_df=acc_df or df,
+        math_fidelity=fidelity,
+        buf_size_mb=fields.pop("buf_size_mb", 2),
+        attributes=attributes or {},
+        **fields,
+    )
 
 
-def sub(name: str, kind: str, inputs: Sequence[str], output: str, *, mblock: tuple[int, int] = (1, 1),
-        ublock: tuple[int, int] = (1, 1), **fields: Any) -> SubOp:
+def sub(
+    name: str,
+    kind: str,
+    inputs: Sequence[str],
+    output: str,
+    *,
+    mblock: tuple[int, int] = (1, 1),
+    ublock: tuple[int, int] = (1, 1),
+    **fields: Any,
+) -> SubOp:
     """A sub-op of a fused op."""
     return SubOp(name, kind, list(inputs), output, mblock, ublock, **fields)
 
@@ -87,15 +134,28 @@ def fused(id: str, inputs: int, schedules: Sequence[Sequence[SubOp]], intermedia
 def pointers(kind: str) -> dict[str, Any]:
     """The settings that a queue or ram needs."""
     if kind == "ram":
-        return {"prologue": False, "epilogue": False, "zero": False, "rd_ptr_global": "$c_zero",
-                "wr_ptr_global": "$c_zero"}
+        return {
+            "prologue": False,
+            "epilogue": False,
+            "zero": False,
+            "rd_ptr_global": "$c_zero",
+            "wr_ptr_global": "$c_zero",
+        }
     return {"prologue": False, "epilogue": False, "zero": False, "rd_ptr_local": "$lptr", "rd_ptr_global": "$gptr"}
 
 
-def build(ops: Sequence[NetOp] | dict[str, Sequence[NetOp]], shapes: dict[str, Shape] | None = None,
-          queues: Sequence[Queue] = (), *, arch: str = "wormhole_b0", input_count: int = 1,
-          chips: dict[str, int] | None = None, fused_ops: Sequence[FusedOp] = (), program: bool = True,
-          outputs: bool = True) -> Netlist:
+def build(
+    ops: Sequence[NetOp] | dict[str, Sequence[NetOp]],
+    shapes: dict[str, Shape] | None = None,
+    queues: Sequence[Queue] = (),
+    *,
+    arch: str = "wormhole_b0",
+    input_count: int = 1,
+    chips: dict[str, int] | None = None,
+    fused_ops: Sequence[FusedOp] = (),
+    program: bool = True,
+    outputs: bool = True,
+) -> Netlist:
     """A netlist of these ops (one graph "g", or a dict of graphs).
 
     `shapes` gives host-fed queues by name; `queues` adds others; every op that nothing reads or holds gets a queue
@@ -113,9 +173,19 @@ def build(ops: Sequence[NetOp] | dict[str, Sequence[NetOp]], shapes: dict[str, S
     for graph, o in list(n.ops()):
         if outputs and o.name not in read:
             n.queues[f"{o.name}.out"] = Queue(
-                f"{o.name}.out", "queue", o.name, 2, o.grid_size if not o.untilize_output else (1, 1),
-                Blocking(o.blocking.t, o.blocking.mblock, o.blocking.ublock) if not o.untilize_output else
-                blocking(o.blocking.tiles(o.grid_size)), o.out_df, graph.target_device, "dram", tile_dim=o.tile_dim)
+                f"{o.name}.out",
+                "queue",
+                o.name,
+                2,
+                o.grid_size if not o.untilize_output else (1, 1),
+                Blocking(o.blocking.t, o.blocking.mblock, o.blocking.ublock)
+                if not o.untilize_output
+                else blocking(o.blocking.tiles(o.grid_size)),
+                o.out_df,
+                graph.target_device,
+                "dram",
+                tile_dim=o.tile_dim,
+            )
     n.fused_ops = {f.id: f for f in fused_ops}
     if n.fused_ops:
         n.order.append("fused_ops")
@@ -144,8 +214,11 @@ def main_program(n: Netlist) -> Program:
     for graph in n.graphs.values():
         read = dict.fromkeys(i.source for o in graph.ops.values() for i in o.inputs if i.source in n.queues)
         written = [q.name for q in n.queues.values() if q.type == "ram" and q.input in graph.ops]
-        names = [name for name in dict.fromkeys([*read, *written])
-                 if n.queues[name].input == "HOST" or n.queues[name].type == "ram"]
+        names = [
+            name
+            for name in dict.fromkeys([*read, *written])
+            if n.queues[name].input == "HOST" or n.queues[name].type == "ram"
+        ]
         body.append(Execute(graph.name, {name: QueueSetting(pointers(n.queues[name].type)) for name in names}))
     wrap = 2 * min((q.entries for q in n.queues.values() if q.input == "HOST"), default=1)
     count = max((g.input_count for g in n.graphs.values()), default=1)
@@ -173,26 +246,41 @@ def binary(kind: str = "add", **fields: Any) -> Netlist:
 
 def matmul(attributes: dict[str, Any] | None = None, **fields: Any) -> Netlist:
     """(2, 4) x (4, 2) tiles with m_k 2, u_kt 2."""
-    return build([op("mm", "matmul", ["x", "w"], attributes={"m_k": 2, "u_kt": 2, **(attributes or {})}, **fields)],
-                 {"x": (1, 2, 4), "w": (1, 4, 2)})
+    return build(
+        [op("mm", "matmul", ["x", "w"], attributes={"m_k": 2, "u_kt": 2, **(attributes or {})}, **fields)],
+        {"x": (1, 2, 4), "w": (1, 4, 2)},
+    )
 
 
 def matmul_bias(attributes: dict[str, Any] | None = None, **fields: Any) -> Netlist:
     attributes = {"m_k": 2, "u_kt": 2, "bias": True, **(attributes or {})}
     tms = {2: [tm("broadcast", r=2)]}
-    return build([op("mm", "matmul", ["x", "w", "b"], attributes=attributes, tms=tms, **fields)],
-                 {"x": (1, 2, 4), "w": (1, 4, 2), "b": (1, 1, 2)})
+    return build(
+        [op("mm", "matmul", ["x", "w", "b"], attributes=attributes, tms=tms, **fields)],
+        {"x": (1, 2, 4), "w": (1, 4, 2), "b": (1, 1, 2)},
+    )
 
 
 def identity(attributes: dict[str, Any] | None = None, **fields: Any) -> Netlist:
     """A sparse matmul: 2 grid rows, 4 sparse tiles, 1 encoding tile each."""
-    attributes = {"m_k": 2, "u_kt": 2, "identity": True, "num_sparse_tiles": 4, "num_index_tiles": 1,
-                  "sparse_tile_ptr_bits": 4, **(attributes or {})}
+    attributes = {
+        "m_k": 2,
+        "u_kt": 2,
+        "identity": True,
+        "num_sparse_tiles": 4,
+        "num_index_tiles": 1,
+        "sparse_tile_ptr_bits": 4,
+        **(attributes or {}),
+    }
     dfs = [DataFormat.Bfp2_b, F16B, DataFormat.RawUInt32]
-    return build([op("mm", "matmul", ["s", "x", "e"], grid=(2, 1), in_df=dfs, attributes=attributes, **fields)],
-                 {"x": (1, 4, 2)},
-                 [queue("s", (1, 2, 4), kind="ram", entries=1, grid=(2, 1), df=DataFormat.Bfp2_b),
-                  queue("e", (1, 2, 1), kind="ram", entries=1, grid=(2, 1), df=DataFormat.RawUInt32)])
+    return build(
+        [op("mm", "matmul", ["s", "x", "e"], grid=(2, 1), in_df=dfs, attributes=attributes, **fields)],
+        {"x": (1, 4, 2)},
+        [
+            queue("s", (1, 2, 4), kind="ram", entries=1, grid=(2, 1), df=DataFormat.Bfp2_b),
+            queue("e", (1, 2, 1), kind="ram", entries=1, grid=(2, 1), df=DataFormat.RawUInt32),
+        ],
+    )
 
 
 def reduce(dim: str = "c", **fields: Any) -> Netlist:
@@ -205,8 +293,11 @@ def reduce(dim: str = "c", **fields: Any) -> Netlist:
 def gradient(**fields: Any) -> Netlist:
     """A matmul that accumulates into a ram."""
     attributes = {"m_k": 2, "u_kt": 2}
-    n = build([op("mm", "matmul", ["x", "w"], attributes=attributes, gradient_op=True, **fields)],
-              {"x": (1, 2, 4), "w": (1, 4, 2)}, [queue("acc", (1, 2, 2), source="mm", kind="ram", entries=1)])
+    n = build(
+        [op("mm", "matmul", ["x", "w"], attributes=attributes, gradient_op=True, **fields)],
+        {"x": (1, 2, 4), "w": (1, 4, 2)},
+        [queue("acc", (1, 2, 2), source="mm", kind="ram", entries=1)],
+    )
     execute = next(i for i in n.programs[0].instructions if isinstance(i, Execute))
     assert execute.settings is not None
     execute.settings["acc"].fields.update(prologue=True, epilogue=True, zero=True)
@@ -218,23 +309,36 @@ def fused_chain(**fields: Any) -> Netlist:
     schedule = [
         sub("s0", "add", ["input0", "input1"], "dest", mblock=(1, 2), ublock=(2, 1)),
         sub("s1", "exp", ["dest"], "intermed0", mblock=(1, 2), ublock=(2, 1)),
-        sub("s2", "multiply", ["intermed0", "input2"], "output", mblock=(1, 2), ublock=(2, 1), pop=["intermed0"],
-            tms={1: [tm("tile_broadcast", "c")]}),
+        sub(
+            "s2",
+            "multiply",
+            ["intermed0", "input2"],
+            "output",
+            mblock=(1, 2),
+            ublock=(2, 1),
+            pop=["intermed0"],
+            tms={1: [tm("tile_broadcast", "c")]},
+        ),
     ]
-    return build([op("f", "fused_op", ["x", "y", "z"], ublock=(2, 1), attributes={"fused_op_id": "0"}, **fields)],
-                 {"x": (1, 2, 2), "y": (1, 2, 2), "z": (1, 2, 2)}, fused_ops=[fused("0", 3, [schedule], 1)])
+    return build(
+        [op("f", "fused_op", ["x", "y", "z"], ublock=(2, 1), attributes={"fused_op_id": "0"}, **fields)],
+        {"x": (1, 2, 2), "y": (1, 2, 2), "z": (1, 2, 2)},
+        fused_ops=[fused("0", 3, [schedule], 1)],
+    )
 
 
 def splice(**fields: Any) -> Netlist:
     attributes = {"input0": [0, 1, 1], "input1": [0, 1, 1]}
-    return build([op("cat", "splice", ["x", "y"], (1, 2, 2), attributes=attributes, **fields)],
-                 {"x": (1, 2, 1), "y": (1, 2, 1)})
+    return build(
+        [op("cat", "splice", ["x", "y"], (1, 2, 2), attributes=attributes, **fields)], {"x": (1, 2, 1), "y": (1, 2, 1)}
+    )
 
 
 def two_chips() -> Netlist:
     """Two linked graphs on two chips."""
-    return build({"g0": [op("a", "nop", ["x"])], "g1": [op("b", "exp", ["a"])]}, {"x": (1, 2, 2)},
-                 chips={"g0": 0, "g1": 1})
+    return build(
+        {"g0": [op("a", "nop", ["x"])], "g1": [op("b", "exp", ["a"])]}, {"x": (1, 2, 2)}, chips={"g0": 0, "g1": 1}
+    )
 
 
 def chain() -> Netlist:
@@ -254,5 +358,7 @@ def untilized(kind: str = "nop", **fields: Any) -> Netlist:
 
 def depthwise() -> Netlist:
     """m_k 3 blocks of (2, 2) tiles."""
-    return build([op("dw", "depthwise", ["x", "w"], (1, 2, 2), attributes={"m_k": 3, "u_kt": 1})],
-                 {"x": (1, 2, 6), "w": (1, 3, 2)})
+    return build(
+        [op("dw", "depthwise", ["x", "w"], (1, 2, 2), attributes={"m_k": 3, "u_kt": 1})],
+        {"x": (1, 2, 6), "w": (1, 3, 2)},
+    )

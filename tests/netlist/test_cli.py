@@ -75,9 +75,12 @@ def test_the_first_arch_decides(tmp_path: Path) -> None:
 def test_unreadable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("queues: [")
-    for command in (["check", str(bad)], ["check", str(tmp_path / "none.yaml")],
-                    ["roundtrip", str(bad), "--out", str(tmp_path / "out.yaml")],
-                    ["run", str(bad), "--inputs", str(bad), "--outputs", str(tmp_path / "out.npz")]):
+    for command in (
+        ["check", str(bad)],
+        ["check", str(tmp_path / "none.yaml")],
+        ["roundtrip", str(bad), "--out", str(tmp_path / "out.yaml")],
+        ["run", str(bad), "--inputs", str(bad), "--outputs", str(tmp_path / "out.npz")],
+    ):
         assert main(["netlist", *command]) == 1
         err = capsys.readouterr().err
         assert "bad.yaml" in err or "none.yaml" in err
@@ -111,7 +114,7 @@ def test_show_draws_cores() -> None:
     n = b.build(ops, {"x": (1, 2, 2)})
     lines = netlist.show(n).splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("epoch")) + 2
-    grid = [line.split()[1:] for line in lines[first:first + 10]]
+    grid = [line.split()[1:] for line in lines[first : first + 10]]
     cells = {(r, c): cell for r, row in enumerate(grid) for c, cell in enumerate(row) if cell != ".."}
     assert cells == {(0, 0): "00", (0, 1): "00", (2, 1): "01", (3, 1): "01"}
     n.graphs["g"].ops["c"].grid_transpose = True

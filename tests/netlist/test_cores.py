@@ -20,18 +20,42 @@ from tests.netlist import builders as b
 B16, B8, F32 = 2080, 1120, 4128  # bytes of a tile with its header
 
 
-def queue(rows: int, columns: int, grid: tuple[int, int] = (1, 1), t: int = 1, *tms: list[Any], df: str = "Float16_b",
-          **fields: Any) -> dict[str, Any]:
+def queue(
+    rows: int,
+    columns: int,
+    grid: tuple[int, int] = (1, 1),
+    t: int = 1,
+    *tms: list[Any],
+    df: str = "Float16_b",
+    **fields: Any,
+) -> dict[str, Any]:
     """An operand of `rows` x `columns` tiles in DRAM, in one row of ublocks of one tile for each buffer."""
     block = {"grid": list(grid), "t": t, "mblock": [rows // grid[0], columns // grid[1]], "ublock": [1, 1]}
     return {"from": "queue", "df": df, "tms": list(tms), "prologue": False, "queue": block, **fields}
 
 
-def op(name: str, *inputs: dict[str, Any], grid: tuple[int, int] = (1, 1), t: int = 1, mblock: tuple[int, int] = (1, 1),
-       ublock: tuple[int, int] = (1, 1), **fields: Any) -> dict[str, Any]:
-    base = {"type": name, "grid": list(grid), "t": t, "mblock": list(mblock), "ublock": list(ublock), "order": "r",
-            "buf_size_mb": 2, "out_df": "Float16_b", "intermed_df": "Float16_b", "acc_df": "Float16_b",
-            "inputs": list(inputs)}
+def op(
+    name: str,
+    *inputs: dict[str, Any],
+    grid: tuple[int, int] = (1, 1),
+    t: int = 1,
+    mblock: tuple[int, int] = (1, 1),
+    ublock: tuple[int, int] = (1, 1),
+    **fields: Any,
+) -> dict[str, Any]:
+    base = {
+        "type": name,
+        "grid": list(grid),
+        "t": t,
+        "mblock": list(mblock),
+        "ublock": list(ublock),
+        "order": "r",
+        "buf_size_mb": 2,
+        "out_df": "Float16_b",
+        "intermed_df": "Float16_b",
+        "acc_df": "Float16_b",
+        "inputs": list(inputs),
+    }
     return {**base, **fields}
 
 
@@ -47,47 +71,76 @@ def streams(result: dict[str, Any], at: tuple[int, int] = (0, 0), number: int = 
     return next(g["extra_streams"] for g in result["cores"] if g["op"] == number and list(at) in g["cores"])
 
 
-def matmul(in0: dict[str, Any], in1: dict[str, Any], grid: tuple[int, int] = (1, 1), mblock: tuple[int, int] = (2, 3),
-           m_k: int = 4, u_kt: int = 5, **fields: Any) -> dict[str, Any]:
+def matmul(
+    in0: dict[str, Any],
+    in1: dict[str, Any],
+    grid: tuple[int, int] = (1, 1),
+    mblock: tuple[int, int] = (2, 3),
+    m_k: int = 4,
+    u_kt: int = 5,
+    **fields: Any,
+) -> dict[str, Any]:
     return op("matmul", in0, in1, grid=grid, mblock=mblock, m_k=m_k, u_kt=u_kt, **fields)
 
 
-@pytest.mark.parametrize(("given", "kind", "expected"), [
-    # the output buffer is buf_size_mb blocks; untilized, so many rows of ublocks without headers
-    (op("exp", queue(6, 4), mblock=(6, 4)), "dram_io", [2 * 24 * B16]),
-    (op("exp", queue(6, 4), mblock=(6, 4), untilize=True), "dram_io", [2 * 4 * 2048]),
-    # partial results: a block where the formats differ, none where the output may hold them
-    (matmul(queue(2, 20), queue(20, 3)), "intermediates", None),
-    (matmul(queue(2, 20), queue(20, 3), intermed_df="Float32"), "intermediates", [6 * F32]),
-    (matmul(queue(2, 20), queue(20, 3), m_k=1, u_kt=20, intermed_df="Float32"), "intermediates", None),
-    # the ordinary buffer: two granules, at least 32 KiB of tiles rounded to a power of two, in whole pairs
-    (matmul(queue(2, 20), queue(20, 3), min_buffer=0), "input_0", [2 * 20 * B16]),
-    (matmul(queue(40, 20), queue(20, 3), mblock=(40, 3)), "input_0", [2 * 40 * 5 * B16]),
-    (op("nop", queue(8, 2), mblock=(8, 2)), "input_0", [32 * B16]),  # of 16 tiles, and twice that by reads from DRAM
-    (op("nop", queue(8, 2, df="Float32"), mblock=(8, 2), out_df="Float32", intermed_df="Float32"), "input_0",
-     [16 * F32]),
-    # a minimum that is larger replaces it, in granules
-    (op("nop", queue(8, 2, min_tiles=200), mblock=(8, 2)), "input_0", [200 * B16]),
-    # with kernel_broadcast no least size holds
-    (op("add", queue(8, 2), queue(1, 1, (1, 1), 1, ["r", 8], ["c", 2], kernel_broadcast=1), mblock=(8, 2)), "input_1",
-     [16 * B16]),
-    # preloaded and small enough for its buffer: kept as the kernel reads it, all of it
-    (op("add", queue(8, 2), queue(8, 2, prologue=True), mblock=(8, 2)), "prologue_after_tms_in1", [16 * B16]),
-    (op("add", queue(2, 2, (1, 1), 4), queue(2, 2, (1, 1), 1, ["z", 4], prologue=True), t=4, mblock=(2, 2)),
-     "prologue_after_tms_in1", [16 * B16]),
-    # a matmul's second operand on one row of cores has nobody to share with: all of it, and no buffer beside
-    (matmul(queue(2, 80), queue(80, 3, prologue=True), m_k=16), "prologue_after_tms_in1", [240 * B16]),
-    (matmul(queue(2, 80), queue(80, 3, prologue=True), m_k=16), "input_1", None),
-    # any TM: kept as it lies, whole, with the ordinary buffer beside it
-    (matmul(queue(2, 80, (1, 1), 2), queue(80, 6, (1, 1), 1, ["hslice", 2], prologue=True), t=2, m_k=16),
-     "prologue_before_tms", [480 * B16]),
-    (matmul(queue(2, 80, (1, 1), 2), queue(80, 6, (1, 1), 1, ["hslice", 2], prologue=True), t=2, m_k=16),
-     "input_1", [2 * 3 * 5 * B16]),
-    # every size of tile beyond the first takes 32 KiB, an untilized output is one of its own
-    (op("nop", queue(8, 2, df="Bfp8_b"), mblock=(8, 2)), "tile_headers", [32768]),
-    (op("nop", queue(8, 2, df="Bfp8_b"), mblock=(8, 2), untilize=True), "tile_headers", [32768]),
-    (op("nop", queue(8, 2), mblock=(8, 2)), "tile_headers", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "kind", "expected"),
+    [
+        # the output buffer is buf_size_mb blocks; untilized, so many rows of ublocks without headers
+        (op("exp", queue(6, 4), mblock=(6, 4)), "dram_io", [2 * 24 * B16]),
+        (op("exp", queue(6, 4), mblock=(6, 4), untilize=True), "dram_io", [2 * 4 * 2048]),
+        # partial results: a block where the formats differ, none where the output may hold them
+        (matmul(queue(2, 20), queue(20, 3)), "intermediates", None),
+        (matmul(queue(2, 20), queue(20, 3), intermed_df="Float32"), "intermediates", [6 * F32]),
+        (matmul(queue(2, 20), queue(20, 3), m_k=1, u_kt=20, intermed_df="Float32"), "intermediates", None),
+        # the ordinary buffer: two granules, at least 32 KiB of tiles rounded to a power of two, in whole pairs
+        (matmul(queue(2, 20), queue(20, 3), min_buffer=0), "input_0", [2 * 20 * B16]),
+        (matmul(queue(40, 20), queue(20, 3), mblock=(40, 3)), "input_0", [2 * 40 * 5 * B16]),
+        (
+            op("nop", queue(8, 2), mblock=(8, 2)),
+            "input_0",
+            [32 * B16],
+        ),  # of 16 tiles, and twice that by reads from DRAM
+        (
+            op("nop", queue(8, 2, df="Float32"), mblock=(8, 2), out_df="Float32", intermed_df="Float32"),
+            "input_0",
+            [16 * F32],
+        ),
+        # a minimum that is larger replaces it, in granules
+        (op("nop", queue(8, 2, min_tiles=200), mblock=(8, 2)), "input_0", [200 * B16]),
+        # with kernel_broadcast no least size holds
+        (
+            op("add", queue(8, 2), queue(1, 1, (1, 1), 1, ["r", 8], ["c", 2], kernel_broadcast=1), mblock=(8, 2)),
+            "input_1",
+            [16 * B16],
+        ),
+        # preloaded and small enough for its buffer: kept as the kernel reads it, all of it
+        (op("add", queue(8, 2), queue(8, 2, prologue=True), mblock=(8, 2)), "prologue_after_tms_in1", [16 * B16]),
+        (
+            op("add", queue(2, 2, (1, 1), 4), queue(2, 2, (1, 1), 1, ["z", 4], prologue=True), t=4, mblock=(2, 2)),
+            "prologue_after_tms_in1",
+            [16 * B16],
+        ),
+        # a matmul's second operand on one row of cores has nobody to share with: all of it, and no buffer beside
+        (matmul(queue(2, 80), queue(80, 3, prologue=True), m_k=16), "prologue_after_tms_in1", [240 * B16]),
+        (matmul(queue(2, 80), queue(80, 3, prologue=True), m_k=16), "input_1", None),
+        # any TM: kept as it lies, whole, with the ordinary buffer beside it
+        (
+            matmul(queue(2, 80, (1, 1), 2), queue(80, 6, (1, 1), 1, ["hslice", 2], prologue=True), t=2, m_k=16),
+            "prologue_before_tms",
+            [480 * B16],
+        ),
+        (
+            matmul(queue(2, 80, (1, 1), 2), queue(80, 6, (1, 1), 1, ["hslice", 2], prologue=True), t=2, m_k=16),
+            "input_1",
+            [2 * 3 * 5 * B16],
+        ),
+        # every size of tile beyond the first takes 32 KiB, an untilized output is one of its own
+        (op("nop", queue(8, 2, df="Bfp8_b"), mblock=(8, 2)), "tile_headers", [32768]),
+        (op("nop", queue(8, 2, df="Bfp8_b"), mblock=(8, 2), untilize=True), "tile_headers", [32768]),
+        (op("nop", queue(8, 2), mblock=(8, 2)), "tile_headers", None),
+    ],
+)
 def test_bytes_of_a_core(given: dict[str, Any], kind: str, expected: list[int] | None) -> None:
     assert kinds(judged(given)).get(kind) == expected
 
@@ -110,22 +163,50 @@ def test_multicasts_are_staged_on_the_first_column_and_the_last_row() -> None:
 
 def test_an_operand_kept_as_it_lies_goes_to_the_cores_of_its_buffers() -> None:
     """A weight of two buffers on 3 x 2 cores: the last row of each column; an element-wise operand: the first rows."""
-    result = judged(op("matmul", queue(6, 20, (3, 1), 2), queue(20, 24, (1, 2), 1, ["hslice", 2], prologue=True),
-                       grid=(3, 2), t=2, mblock=(2, 6), m_k=10, u_kt=2))
-    assert {tuple(at) for g in result["cores"] if "prologue_before_tms" in g["kinds"] for at in g["cores"]} \
-        == {(2, 0), (2, 1)}
-    result = judged(op("add", queue(12, 16, (3, 2)), queue(1, 16, (1, 2), 1, ["r", 12], prologue=True), grid=(3, 2),
-                       mblock=(4, 8)))
-    held = {tuple(at): g["extra_streams"] for g in result["cores"] if "prologue_before_tms" in g["kinds"]
-            for at in g["cores"]}
+    result = judged(
+        op(
+            "matmul",
+            queue(6, 20, (3, 1), 2),
+            queue(20, 24, (1, 2), 1, ["hslice", 2], prologue=True),
+            grid=(3, 2),
+            t=2,
+            mblock=(2, 6),
+            m_k=10,
+            u_kt=2,
+        )
+    )
+    assert {tuple(at) for g in result["cores"] if "prologue_before_tms" in g["kinds"] for at in g["cores"]} == {
+        (2, 0),
+        (2, 1),
+    }
+    result = judged(
+        op("add", queue(12, 16, (3, 2)), queue(1, 16, (1, 2), 1, ["r", 12], prologue=True), grid=(3, 2), mblock=(4, 8))
+    )
+    held = {
+        tuple(at): g["extra_streams"]
+        for g in result["cores"]
+        if "prologue_before_tms" in g["kinds"]
+        for at in g["cores"]
+    }
     assert held == {(0, 0): 3, (0, 1): 3}  # each is read by the three cores of its column
 
 
 def test_gathers_beyond_those_of_a_core_have_one_relay() -> None:
     """A bias of two buffers, both on core (0, 0), that six rows of cores read: a list for each row."""
     bias = queue(1, 8, (1, 2), 1, ["r", 30], prologue=True, df="Bfp8_b")
-    given = op("matmul", queue(30, 1, (6, 1), df="Bfp8_b"), queue(1, 8, df="Bfp8_b"), bias, grid=(6, 1), mblock=(5, 8),
-               m_k=1, u_kt=1, bias=True, out_df="Bfp8_b", intermed_df="Bfp8_b")
+    given = op(
+        "matmul",
+        queue(30, 1, (6, 1), df="Bfp8_b"),
+        queue(1, 8, df="Bfp8_b"),
+        bias,
+        grid=(6, 1),
+        mblock=(5, 8),
+        m_k=1,
+        u_kt=1,
+        bias=True,
+        out_df="Bfp8_b",
+        intermed_df="Bfp8_b",
+    )
     for arch, most in (("grayskull", 3), ("wormhole_b0", 4)):
         at_home = kinds(judged(given, arch=arch))
         assert at_home["gather_relays"] == [6 * B8] * 2 * most
@@ -135,8 +216,14 @@ def test_gathers_beyond_those_of_a_core_have_one_relay() -> None:
 def test_streams_decide_beside_bytes() -> None:
     """A scalar for each of four operands of 8 x 8 cores: 64 cores read each entry on one core."""
     scalar = [["r", 32], ["c", 64]]
-    given = op("fused_op", queue(32, 64, (8, 8)), queue(1, 1, (1, 1), 1, *scalar, prologue=True), grid=(8, 8),
-               mblock=(4, 8), fused=[{"type": "add", "inputs": ["input0", "input1"], "output": "output"}])
+    given = op(
+        "fused_op",
+        queue(32, 64, (8, 8)),
+        queue(1, 1, (1, 1), 1, *scalar, prologue=True),
+        grid=(8, 8),
+        mblock=(4, 8),
+        fused=[{"type": "add", "inputs": ["input0", "input1"], "output": "output"}],
+    )
     result = judged(given)
     assert (result["verdict"], result["stage"], result["class"]) == ("illegal", "net2pipe", "extra_streams")
     assert result["router"]["extra_streams"] == 66
@@ -173,15 +260,22 @@ def test_sizes_of_candidates_are_those_of_single_ones() -> None:
         assert (int(alone[0]), int(alone[1])) == (inside[i], staging[i])
     assert (inside % kernel == 0).all() and (chunk % s == 0).all()
     assert (staging * tile <= np.maximum(100 << 10, chunk * tile)).all()
-    assert [int(buffers.largest_divisor(n, b)) for n, b in ((12, 5), (7, 6), (4096, 100), (2310, 256))] \
-        == [4, 1, 64, 231]
+    assert [int(buffers.largest_divisor(n, b)) for n, b in ((12, 5), (7, 6), (4096, 100), (2310, 256))] == [
+        4,
+        1,
+        64,
+        231,
+    ]
 
 
 def test_a_line_that_is_no_case_is_named_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     good = {"id": "a", "arch": "wormhole_b0", "input_count": 1, "ops": [op("nop", queue(8, 2), mblock=(8, 2))]}
     bad, out = tmp_path / "bad.jsonl", tmp_path / "out.jsonl"
     wrong = (
-        "{", "[]", json.dumps({**good, "arch": "unknown"}), json.dumps({**good, "ops": []}),
+        "{",
+        "[]",
+        json.dumps({**good, "arch": "unknown"}),
+        json.dumps({**good, "ops": []}),
         json.dumps({**good, "ops": [op("nop", queue(8, 3), mblock=(8, 2))]}),
         json.dumps({**good, "ops": [op("nop", queue(8, 2, (1, 1), 1, ["hslice", 3]), mblock=(8, 2))]}),
         json.dumps({**good, "ops": [op("nop", queue(1 << 20, 1 << 10), mblock=(1 << 20, 1 << 10))]}),
@@ -203,8 +297,9 @@ def test_a_line_that_is_no_case_is_named_and_nothing_is_written(tmp_path: Path, 
 
 def sliced(inner: int) -> Netlist:
     """(2, 2, inner) x (inner, 24) tiles, the weight preloaded and sliced in two over its columns."""
-    mm = b.op("mm", "matmul", ["x", "w"], (2, 2, 12), attributes={"m_k": inner // 5, "u_kt": 5},
-              tms={1: [b.tm("hslice", 2)]})
+    mm = b.op(
+        "mm", "matmul", ["x", "w"], (2, 2, 12), attributes={"m_k": inner // 5, "u_kt": 5}, tms={1: [b.tm("hslice", 2)]}
+    )
     netlist = b.build([mm], {"x": (2, 2, inner)}, [b.queue("w", (1, inner, 24), kind="ram", entries=1)])
     (settings,) = [i.settings for i in netlist.programs[0].instructions if isinstance(i, Execute)]
     settings["w"].fields["prologue"] = True
@@ -225,8 +320,9 @@ def test_the_check_names_core_kinds_and_what_would_fit() -> None:
 def test_the_check_counts_streams() -> None:
     """A scalar that is preloaded for 8 x 8 cores."""
     add = b.op("add", "add", ["x", "s"], (1, 32, 64), grid=(8, 8), tms={1: [b.tm("broadcast", r=32, c=64)]})
-    netlist = b.build([add], queues=[b.queue("x", (1, 32, 64), grid=(8, 8)),
-                                     b.queue("s", (1, 1, 1), kind="ram", entries=1)])
+    netlist = b.build(
+        [add], queues=[b.queue("x", (1, 32, 64), grid=(8, 8)), b.queue("s", (1, 1, 1), kind="ram", entries=1)]
+    )
     assert not [f for f in check(netlist) if f.rule in ("R6", "N17")]
     (settings,) = [i.settings for i in netlist.programs[0].instructions if isinstance(i, Execute)]
     settings["s"].fields["prologue"] = True

@@ -73,8 +73,11 @@ def test_the_layout_of_pybuda_is_a_fixed_point() -> None:
 def test_groups() -> None:
     groups = queue_groups(b.reread(b.gradient()))
     assert groups == {"x": "input", "w": "input", "acc": "accumulator"}
-    n = b.build({"g0": [b.op("a", "nop", ["x"])], "g1": [b.op("c", "nop", ["between"])]}, {"x": (1, 2, 2)},
-                [b.queue("between", (1, 2, 2), source="a")])
+    n = b.build(
+        {"g0": [b.op("a", "nop", ["x"])], "g1": [b.op("c", "nop", ["between"])]},
+        {"x": (1, 2, 2)},
+        [b.queue("between", (1, 2, 2), source="a")],
+    )
     assert queue_groups(n) == {"x": "input", "between": "epoch_to_epoch", "c.out": "output"}
     n.queues["x"].name = "x"
     shuffled = dict(sorted(n.queues.items()))
@@ -83,13 +86,17 @@ def test_groups() -> None:
 
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=12)
-numbers = st.one_of(st.integers(-2**31, 2**31), st.floats(allow_nan=False))
+numbers = st.one_of(st.integers(-(2**31), 2**31), st.floats(allow_nan=False))
 dims = st.tuples(st.integers(1, 64), st.integers(1, 64))
-tms = st.lists(st.one_of(
-    st.just(b.tm("transpose")),
-    st.builds(lambda d, n: b.tm("broadcast", **{d: n}), st.sampled_from("rcz"), st.integers(1, 99)),
-    st.builds(b.tm, st.sampled_from(("hslice", "hstack", "vslice", "vstack")), st.integers(0, 99)),
-    st.builds(lambda r, c, v: b.tm("pad", r, c, v), st.integers(0, 9), st.integers(0, 9), numbers)), max_size=4)
+tms = st.lists(
+    st.one_of(
+        st.just(b.tm("transpose")),
+        st.builds(lambda d, n: b.tm("broadcast", **{d: n}), st.sampled_from("rcz"), st.integers(1, 99)),
+        st.builds(b.tm, st.sampled_from(("hslice", "hstack", "vslice", "vstack")), st.integers(0, 99)),
+        st.builds(lambda r, c, v: b.tm("pad", r, c, v), st.integers(0, 9), st.integers(0, 9), numbers),
+    ),
+    max_size=4,
+)
 
 
 @st.composite
@@ -103,16 +110,31 @@ def netlists(draw: Any) -> Netlist:
         q.alias, q.input_tms = draw(st.none() | names), draw(st.none() | tms)
         q.loc = draw(st.sampled_from(("dram", "host")))
         n.queues[name] = q
-        n.extra[draw(names.filter(lambda s: s not in netlist.dump.__globals__["_SECTIONS"]))] = draw(st.recursive(
-            st.none() | st.booleans() | numbers | names, lambda x: st.lists(x, max_size=3) | st.dictionaries(names, x, max_size=3),
-            max_leaves=6))
+        n.extra[draw(names.filter(lambda s: s not in netlist.dump.__globals__["_SECTIONS"]))] = draw(
+            st.recursive(
+                st.none() | st.booleans() | numbers | names,
+                lambda x: st.lists(x, max_size=3) | st.dictionaries(names, x, max_size=3),
+                max_leaves=6,
+            )
+        )
     from tests.netlist.builders import lay_out
+
     lay_out(n)
     op = n.graphs["g"].ops["o"]
     op.inputs = [OpInput(s, DataFormat.Float16, draw(st.none() | tms)) for s in draw(st.lists(names, max_size=3))]
-    op.attributes = draw(st.fixed_dictionaries({}, optional={
-        "zero_point": st.floats(-1e30, 1e30), "relu_threshold": numbers, "bias": st.booleans(), "m_k": st.integers(0, 2**31),
-        "sfpu_op": names, "kernel_broadcast": st.dictionaries(names, st.integers(0, 99), max_size=2)}))
+    op.attributes = draw(
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "zero_point": st.floats(-1e30, 1e30),
+                "relu_threshold": numbers,
+                "bias": st.booleans(),
+                "m_k": st.integers(0, 2**31),
+                "sfpu_op": names,
+                "kernel_broadcast": st.dictionaries(names, st.integers(0, 99), max_size=2),
+            },
+        )
+    )
     op.forked_dram_inputs = draw(st.none() | st.lists(st.dictionaries(names, names, max_size=2), max_size=2))
     n.order += list(n.extra)
     return n
@@ -157,8 +179,9 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Any) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["n.yaml"]
 
 
-@pytest.mark.parametrize("word,again", [("None", "None"), ("", None), ("~", None), ("null", None), ("[]", []),
-                                        ("transpose", "transpose")])
+@pytest.mark.parametrize(
+    "word,again", [("None", "None"), ("", None), ("~", None), ("null", None), ("[]", []), ("transpose", "transpose")]
+)
 def test_a_word_for_no_tms_stays(word: str, again: Any) -> None:
     """Real files write `None` or nothing; a scalar is not a TM, as iterating one yields nothing."""
     text = b.text(b.unary()).replace("inputs: [x]", f"inputs: [x], input_0_tms: {word}")

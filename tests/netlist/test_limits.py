@@ -57,14 +57,30 @@ LIMITS: list[tuple[str, str, Callable[[], Netlist], Change, Callable[[], Netlist
         ("R2", "wormhole_b0", at((3, 0), loc="host"), at((4, 0), loc="host")),
         ("R2", "wormhole_b0", at((0, GIB - BUFFER), loc="host"), at((0, GIB), loc="host")),
         ("R1.output", "grayskull", output_at(0x30000000), output_at(0x30000000 - 32)),
-        ("R6", "wormhole_b0", on_op(overlay_size=64 * KIB + L1["wormhole_b0"] - OWN_L1),
-         on_op(overlay_size=64 * KIB + L1["wormhole_b0"] - OWN_L1 + 32)),
-        ("R6", "grayskull", on_op(overlay_size=64 * KIB + L1["grayskull"] - OWN_L1),
-         on_op(overlay_size=64 * KIB + L1["grayskull"] - OWN_L1 + 32)),
+        (
+            "R6",
+            "wormhole_b0",
+            on_op(overlay_size=64 * KIB + L1["wormhole_b0"] - OWN_L1),
+            on_op(overlay_size=64 * KIB + L1["wormhole_b0"] - OWN_L1 + 32),
+        ),
+        (
+            "R6",
+            "grayskull",
+            on_op(overlay_size=64 * KIB + L1["grayskull"] - OWN_L1),
+            on_op(overlay_size=64 * KIB + L1["grayskull"] - OWN_L1 + 32),
+        ),
     )
 ]
-LIMITS.append(("S6", "wormhole_b0", b.splice, on_op(attributes={"input0": [0, 2, 2], "input1": [0, 2, 2]}),
-               b.splice, on_op(attributes={"input0": [0, 3, 2], "input1": [0, 2, 2]})))  # fmt: skip
+LIMITS.append(
+    (
+        "S6",
+        "wormhole_b0",
+        b.splice,
+        on_op(attributes={"input0": [0, 2, 2], "input1": [0, 2, 2]}),
+        b.splice,
+        on_op(attributes={"input0": [0, 3, 2], "input1": [0, 2, 2]}),
+    )
+)
 LIMITS.append(("F13", "wormhole_b0", lambda: one_sub_op(2, 4), nothing, lambda: one_sub_op(3, 3), nothing))
 
 
@@ -74,8 +90,11 @@ def broken(base: Callable[[], Netlist], change: Change, arch: str) -> set[str]:
     return {f.rule for f in netlist.check(n, arch, "strict")}
 
 
-@pytest.mark.parametrize(("rule", "arch", "base", "legal", "other", "refused"), LIMITS,
-                         ids=[f"{rule}-{arch}-{k}" for k, (rule, arch, *_) in enumerate(LIMITS)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rule", "arch", "base", "legal", "other", "refused"),
+    LIMITS,
+    ids=[f"{rule}-{arch}-{k}" for k, (rule, arch, *_) in enumerate(LIMITS)],
+)
 def test_a_rule_ends_where_the_device_does(
     rule: str, arch: str, base: Callable[[], Netlist], legal: Change, other: Callable[[], Netlist], refused: Change
 ) -> None:
@@ -94,8 +113,13 @@ def test_buffers_may_touch() -> None:
         for name, offset in (("x", 0), ("y", first), ("op0.out", second)):
             q(n, name).buffers[:] = [QueueBuffer(1, GIB + offset)]
         messages = [f.message for f in netlist.check(n, "wormhole_b0", "strict") if f.rule == "R5"]
-        pairs = {(a, c) for a in ("x", "y") for c in ("y", "op0.out")
-                 for text in messages if f"queue {c!r} overlaps queue {a!r}" in text}  # fmt: skip
+        pairs = {
+            (a, c)
+            for a in ("x", "y")
+            for c in ("y", "op0.out")
+            for text in messages
+            if f"queue {c!r} overlaps queue {a!r}" in text
+        }
         assert pairs == overlapping and len(messages) == len(overlapping)
 
 
@@ -110,12 +134,21 @@ def test_the_reserved_part_ends_below_the_first_address() -> None:
 
 @pytest.mark.parametrize(
     ("device", "there", "back", "legal"),
-    [("n300", 14, 0, True), ("n300", 7, 7, True), ("n300", 8, 7, False), ("n300", 10, 5, False), ("n300", 15, 0, False),
-     ("mesh", 28, 0, True), ("mesh", 15, 13, True), ("mesh", 28, 1, False)],
-)  # fmt: skip
+    [
+        ("n300", 14, 0, True),
+        ("n300", 7, 7, True),
+        ("n300", 8, 7, False),
+        ("n300", 10, 5, False),
+        ("n300", 15, 0, False),
+        ("mesh", 28, 0, True),
+        ("mesh", 15, 13, True),
+        ("mesh", 28, 1, False),
+    ],
+)
 def test_seven_pipes_cross_an_ethernet_core_both_ways_together(device: str, there: int, back: int, legal: bool) -> None:
     """As the router judged them: two links between the chips of an n300, four in the mesh; ops of so many cores, one
     pipe each."""
+
     def copy(name: str, cores: int) -> NetOp:
         rows = max(r for r in range(1, 9) if cores % r == 0)
         return b.op(name, "nop", [f"{name}.in"], (1, rows, cores // rows), grid=(rows, cores // rows))

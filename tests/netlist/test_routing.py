@@ -48,10 +48,14 @@ def test_verdicts_of_the_original_tools(tmp_path: Path) -> None:
 def test_a_line_that_is_no_case_is_named_and_nothing_is_written(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     good = JUDGED.read_text().splitlines()[0]
     bad = tmp_path / "bad.jsonl"
-    for text, message in (("{", "line 2"), ("[]", "line 2"), (good.replace('"grid": [', '"grid": [-1, '), "pair"),
-                       (good[:-1] + " " * MOST_LINE + good[-1:], "line 2"),
-                       (good.replace('"tms": [', '"tms": [["spin", 2], '), "spin"),
-                       (json.dumps({**json.loads(good), "input_count": 10**12}), "whole number")):
+    for text, message in (
+        ("{", "line 2"),
+        ("[]", "line 2"),
+        (good.replace('"grid": [', '"grid": [-1, '), "pair"),
+        (good[:-1] + " " * MOST_LINE + good[-1:], "line 2"),
+        (good.replace('"tms": [', '"tms": [["spin", 2], '), "spin"),
+        (json.dumps({**json.loads(good), "input_count": 10**12}), "whole number"),
+    ):
         bad.write_text(good + "\n" + text + "\n")
         assert main(["netlist", "edges", str(bad), "--out", str(tmp_path / "out.jsonl")]) == 1
         assert message in capsys.readouterr().err
@@ -63,12 +67,19 @@ def test_a_line_that_is_no_case_is_named_and_nothing_is_written(tmp_path: Path, 
 def test_arrays_say_what_single_edges_say() -> None:
     """Phases over all producers and readers of one stack at once, against one edge after the other."""
     seen_rules: set[int] = set()
-    for steps, t in (((("hstack", 4), ("vstack", 3)), 12), ((("vstack", 6), ("hstack", 2)), 24),
-                     ((("vslice", 2), ("hstack", 8)), 8), ((("hslice", 3), ("hstack", 2), ("vstack", 3)), 12)):
+    for steps, t in (
+        ((("hstack", 4), ("vstack", 3)), 12),
+        ((("vstack", 6), ("hstack", 2)), 24),
+        ((("vslice", 2), ("hstack", 8)), 8),
+        ((("hslice", 3), ("hstack", 2), ("vstack", 3)), 12),
+    ):
         chain, rows, columns = chain_of(steps), 4, 6
         after = shape_after((t, rows, columns), steps)
-        grid = np.array(np.meshgrid([1, 2, 4, 6, 8, 24], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3], [1, 2, 4],
-                                    indexing="ij")).reshape(6, -1)
+        grid = np.array(
+            np.meshgrid(
+                [1, 2, 4, 6, 8, 24], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3], [1, 2, 4], indexing="ij"
+            )
+        ).reshape(6, -1)
         size, gr, gc, u, v, cut = grid
         good = (after[1] % (gr * u) == 0) & (after[2] % (gc * v) == 0) & (u * v <= 8)
         size, gr, gc, u, v, cut = grid[:, good]
@@ -80,11 +91,16 @@ def test_arrays_say_what_single_edges_say() -> None:
             at_once = np.where(sent_in_phases(chain, t, slots), refused, 0)
             seen_rules |= set(at_once.tolist())
             for k in range(0, len(size), 11):
-                a = {name: int(x[k]) for name, x in zip(("size", "gr", "gc", "u", "v", "cut", "m", "n"),
-                                                        (size, gr, gc, u, v, cut, m, n), strict=True)}
+                a = {
+                    name: int(x[k])
+                    for name, x in zip(
+                        ("size", "gr", "gc", "u", "v", "cut", "m", "n"), (size, gr, gc, u, v, cut, m, n), strict=True
+                    )
+                }
                 source = Source((a["cut"], 1), t, (rows // a["cut"], 1), (1, columns), "r", a["size"])
-                reader = EdgeReader("eltwise", 0, (a["gr"], a["gc"]), after[0], (a["m"], a["n"]), (a["u"], a["v"]),
-                                    scan, "nop")
+                reader = EdgeReader(
+                    "eltwise", 0, (a["gr"], a["gc"]), after[0], (a["m"], a["n"]), (a["u"], a["v"]), scan, "nop"
+                )
                 alone = judge(RoutedEdge(source, steps, reader, input_count=2)).rule
                 if alone is RouteRule.BUF_T:
                     continue  # said before anything of stacks
@@ -110,17 +126,20 @@ def test_each_rule_of_stacks_has_words_of_its_own_for_what_would_be_legal() -> N
     assert all(rule.fix for rule in RouteRule if rule not in (RouteRule.OK, RouteRule.SHAPE))
 
 
-@pytest.mark.parametrize(("rule", "steps", "named"), [
-    ("STACK_GRID", [("vslice", 2), ("hstack", 2), ("vstack", 4)], "vstack 4"),  # the hstack undoes the slice
-    ("STACK_GRID", [("hstack", 8)], "hstack 8"),
-    ("STACK_SLICE", [("hslice", 3), ("vstack", 4)], "hslice 3"),
-    ("STACK_TM_ORDER", [("hstack", 4), ("c", 2)], "broadcast c 2"),
-    ("STACK_TM_ORDER", [("hstack", 4), ("vstack", 2), ("hstack", 2)], "hstack 2"),
-    ("STACK_PAD", [("hstack", 4), ("pad", 1, 0)], "pad 1 0"),
-    ("TRANSPOSE_OP", [("transpose",), ("hstack", 2)], "transpose"),
-    ("Z_BROADCAST_T", [("z", 4)], "broadcast z 4"),
-    ("CHUNK_2048", [("hstack", 4)], None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rule", "steps", "named"),
+    [
+        ("STACK_GRID", [("vslice", 2), ("hstack", 2), ("vstack", 4)], "vstack 4"),  # the hstack undoes the slice
+        ("STACK_GRID", [("hstack", 8)], "hstack 8"),
+        ("STACK_SLICE", [("hslice", 3), ("vstack", 4)], "hslice 3"),
+        ("STACK_TM_ORDER", [("hstack", 4), ("c", 2)], "broadcast c 2"),
+        ("STACK_TM_ORDER", [("hstack", 4), ("vstack", 2), ("hstack", 2)], "hstack 2"),
+        ("STACK_PAD", [("hstack", 4), ("pad", 1, 0)], "pad 1 0"),
+        ("TRANSPOSE_OP", [("transpose",), ("hstack", 2)], "transpose"),
+        ("Z_BROADCAST_T", [("z", 4)], "broadcast z 4"),
+        ("CHUNK_2048", [("hstack", 4)], None),
+    ],
+)
 def test_a_refusal_names_the_tm(rule: str, steps: list[tuple[object, ...]], named: str | None) -> None:
     step = breaking_step(RouteRule[rule], steps)
     assert (None if step is None else step_text(step)) == named
@@ -135,10 +154,19 @@ def test_the_check_names_the_tm() -> None:
 
 @pytest.mark.parametrize(
     ("grid", "pipes", "legal"),
-    [((1, 1), (23,), True), ((1, 1), (24,), False), ((2, 1), (24, 23), True), ((2, 1), (23, 24), False),
-     ((1, 2), (23, 24), True), ((1, 2), (24, 23), False), ((2, 2), (24, 25, 23, 24), True),
-     ((2, 2), (25, 0, 0, 0), False), ((2, 2), (0, 0, 24, 0), False), ((2, 2), (0, 26, 0, 0), False)],
-)  # fmt: skip
+    [
+        ((1, 1), (23,), True),
+        ((1, 1), (24,), False),
+        ((2, 1), (24, 23), True),
+        ((2, 1), (23, 24), False),
+        ((1, 2), (23, 24), True),
+        ((1, 2), (24, 23), False),
+        ((2, 2), (24, 25, 23, 24), True),
+        ((2, 2), (25, 0, 0, 0), False),
+        ((2, 2), (0, 0, 24, 0), False),
+        ((2, 2), (0, 26, 0, 0), False),
+    ],
+)
 def test_streams_of_a_product_are_counted_core_by_core(
     grid: tuple[int, int], pipes: tuple[int, ...], legal: bool
 ) -> None:

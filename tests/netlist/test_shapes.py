@@ -17,11 +17,15 @@ from tbuda_lab.core.netlist.tables import Tables
 from tests.netlist import builders as b
 
 sizes = st.tuples(st.sampled_from((1, 2, 4, 6)), st.sampled_from((1, 2, 3, 8)), st.sampled_from((1, 2, 4, 12)))
-tms = st.lists(st.one_of(
-    st.just(b.tm("transpose")),
-    st.builds(lambda d, n: b.tm("broadcast", **{d: n}), st.sampled_from("rcz"), st.integers(1, 3)),
-    st.builds(b.tm, st.sampled_from(("hslice", "hstack", "vslice", "vstack")), st.integers(0, 4)),
-    st.builds(lambda r, c: b.tm("pad", r, c, 0.0), st.integers(0, 2), st.integers(0, 2))), max_size=5)
+tms = st.lists(
+    st.one_of(
+        st.just(b.tm("transpose")),
+        st.builds(lambda d, n: b.tm("broadcast", **{d: n}), st.sampled_from("rcz"), st.integers(1, 3)),
+        st.builds(b.tm, st.sampled_from(("hslice", "hstack", "vslice", "vstack")), st.integers(0, 4)),
+        st.builds(lambda r, c: b.tm("pad", r, c, 0.0), st.integers(0, 2), st.integers(0, 2)),
+    ),
+    max_size=5,
+)
 
 
 def apply_to_array(x: np.ndarray, tm: Tm) -> np.ndarray:
@@ -65,8 +69,18 @@ def test_unpad_comes_first_and_pad_last() -> None:
         operand_shape((1, 1, 5), i)
 
 
-@pytest.mark.parametrize(("df", "tile"), [(D.Float32, 4128), (D.Float16_b, 2080), (D.Bfp8_b, 1120), (D.Bfp4, 608),
-                                          (D.Bfp2_b, 352), (D.Int8, 1056), (D.RawUInt32, 4128)])
+@pytest.mark.parametrize(
+    ("df", "tile"),
+    [
+        (D.Float32, 4128),
+        (D.Float16_b, 2080),
+        (D.Bfp8_b, 1120),
+        (D.Bfp4, 608),
+        (D.Bfp2_b, 352),
+        (D.Int8, 1056),
+        (D.RawUInt32, 4128),
+    ],
+)
 def test_queue_bytes(df: D, tile: int) -> None:
     n = b.unary()
     q = b.queue("q", (3, 2, 4), grid=(2, 1), ublock=(1, 2), entries=5, df=df)

@@ -12,9 +12,15 @@ from tbuda_lab.core.netlist.sparse import PickerProfile, decode_to_csr, encode_p
 @st.composite
 def cases(draw):
     """A blocking and a picker with at most one entry per output row, or any number of them."""
-    case = dict(grid_r=draw(st.integers(1, 3)), t=draw(st.integers(1, 3)), mblock_m=draw(st.integers(1, 4)),
-                ublock_r=draw(st.integers(1, 4)), u_kt=draw(st.sampled_from([1, 2, 3, 4])),
-                act_z=draw(st.integers(1, 2)), fracture=draw(st.sampled_from([1, 1, 2])))
+    case = dict(
+        grid_r=draw(st.integers(1, 3)),
+        t=draw(st.integers(1, 3)),
+        mblock_m=draw(st.integers(1, 4)),
+        ublock_r=draw(st.integers(1, 4)),
+        u_kt=draw(st.sampled_from([1, 2, 3, 4])),
+        act_z=draw(st.integers(1, 2)),
+        fracture=draw(st.sampled_from([1, 1, 2])),
+    )
     case["act_rt"] = case["u_kt"] * draw(st.integers(1, 3))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     rows = case["grid_r"] * case["mblock_m"] * case["ublock_r"] * 32
@@ -36,9 +42,16 @@ def decode(encoding, case):
     rows = grid_r * case["mblock_m"] * case["ublock_r"] * 32
     matrices = decode_to_csr(
         encoding.sparse_tiles.reshape(grid_r, f, encoding.num_sparse_tiles, 32, 32),
-        encoding.encodings.reshape(grid_r, f, -1), t=case["t"], mblock_m=case["mblock_m"],
-        ublock_r=case["ublock_r"], u_kt=case["u_kt"], act_rows=case["act_rt"] * case["act_z"] * 32,
-        pointer_bits=encoding.sparse_tile_ptr_bits, index_bits=encoding.sparse_ublock_idx_bits, fracture=f)
+        encoding.encodings.reshape(grid_r, f, -1),
+        t=case["t"],
+        mblock_m=case["mblock_m"],
+        ublock_r=case["ublock_r"],
+        u_kt=case["u_kt"],
+        act_rows=case["act_rt"] * case["act_z"] * 32,
+        pointer_bits=encoding.sparse_tile_ptr_bits,
+        index_bits=encoding.sparse_ublock_idx_bits,
+        fracture=f,
+    )
     entries = []
     for group, matrix in enumerate(matrices):
         m = matrix.tocoo()
@@ -66,8 +79,9 @@ def test_statistics_count_what_the_encoder_writes(drawn):
     case["fracture"] = 1
     coo = coo[coo[:, 0] < case["t"]]
     rows = case["mblock_m"] * case["ublock_r"]
-    result = PickerProfile(coo).statistics(rt=case["grid_r"] * rows, grid_r=[case["grid_r"]],
-                                          ublock_r=case["ublock_r"], u_kt=[case["u_kt"]])
+    result = PickerProfile(coo).statistics(
+        rt=case["grid_r"] * rows, grid_r=[case["grid_r"]], ublock_r=case["ublock_r"], u_kt=[case["u_kt"]]
+    )
     tile = np.unique(np.column_stack([coo[:, 0], coo[:, 1] // 32, coo[:, 2] // 32]), axis=0)
     ublock = np.unique(tile // [1, case["ublock_r"], case["u_kt"]], axis=0)
     strip = np.unique(tile // [1, rows, case["u_kt"]], axis=0)
@@ -130,9 +144,18 @@ def test_entries_outside_the_tensors_are_refused():
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=40))
 def test_arbitrary_words_decode_or_are_refused(words):
     encodings = np.zeros((1, 1, 1024), np.uint32)
-    encodings[0, 0, :len(words)] = words
+    encodings[0, 0, : len(words)] = words
     try:
-        decode_to_csr(np.ones((1, 1, 3, 32, 32), np.float32), encodings, t=1, mblock_m=2, ublock_r=2, u_kt=2,
-                      act_rows=128, pointer_bits=4, index_bits=None)
+        decode_to_csr(
+            np.ones((1, 1, 3, 32, 32), np.float32),
+            encodings,
+            t=1,
+            mblock_m=2,
+            ublock_r=2,
+            u_kt=2,
+            act_rows=128,
+            pointer_bits=4,
+            index_bits=None,
+        )
     except NetlistError as error:
         assert "cannot be decoded" in str(error)

@@ -40,8 +40,21 @@ def run(folder: Path, n: Netlist, feeds: Arrays, *, mode: str = "golden", params
     assert command("netlist", "show", file) == 0
     np.savez(folder / "in.npz", **feeds)
     arguments = [x for p in params for x in ("--param", p)]
-    assert command("netlist", "run", file, "--inputs", folder / "in.npz", "--outputs", folder / "out.npz",
-                   "--mode", mode, *arguments) == 0
+    assert (
+        command(
+            "netlist",
+            "run",
+            file,
+            "--inputs",
+            folder / "in.npz",
+            "--outputs",
+            folder / "out.npz",
+            "--mode",
+            mode,
+            *arguments,
+        )
+        == 0
+    )
     with np.load(folder / "out.npz", allow_pickle=False) as result:
         return {name: result[name] for name in result.files}
 
@@ -53,8 +66,16 @@ def pcc(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.corrcoef(a, b)[0, 1])
 
 
-def agree(folder: Path, n: Netlist, feeds: Arrays, expected: Arrays, *, params: tuple[str, ...] = (),
-          exact: bool = False, device: float = 0.99) -> None:
+def agree(
+    folder: Path,
+    n: Netlist,
+    feeds: Arrays,
+    expected: Arrays,
+    *,
+    params: tuple[str, ...] = (),
+    exact: bool = False,
+    device: float = 0.99,
+) -> None:
     """Golden: every element to one step of the format (integers and `exact`: bit for bit). Device: by correlation."""
     for mode in ("golden", "device"):
         got = run(folder, n, feeds, mode=mode, params=params)

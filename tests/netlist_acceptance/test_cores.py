@@ -15,8 +15,13 @@ from tests.netlist_acceptance.test_ops import blocks, feeds_of, fused, product, 
 
 
 def test_splice_on_two_cores_walks_each_core(tmp_path: Path) -> None:
-    n = single("splice", {"x": (1, 2, 4), "y": (1, 2, 4)}, (1, 2, 8), grid=(1, 2),
-               attributes={"input0": [0, 1, 1], "input1": [0, 1, 1]})
+    n = single(
+        "splice",
+        {"x": (1, 2, 4), "y": (1, 2, 4)},
+        (1, 2, 8),
+        grid=(1, 2),
+        attributes={"input0": [0, 1, 1], "input1": [0, 1, 1]},
+    )
     feeds = feeds_of(n)
     expected = np.zeros((1, 1, 64, 256))
     for core in range(2):
@@ -30,22 +35,38 @@ def test_splice_on_two_cores_walks_each_core(tmp_path: Path) -> None:
 
 def test_embedding_on_two_rows_of_cores(tmp_path: Path) -> None:
     """Every row of cores takes its own num_indices indices."""
-    queues = [b.queue("table", (1, 4, 2), kind="ram", entries=1, layout="flat"),
-              b.queue("index", (1, 2, 1), df=F.RawUInt32, grid=(2, 1))]
-    n = single("embedding", {}, (1, 2, 2), queues=queues, in_df=[F.Float16_b, F.RawUInt32], grid=(2, 1),
-               attributes={"num_indices": 32})
+    queues = [
+        b.queue("table", (1, 4, 2), kind="ram", entries=1, layout="flat"),
+        b.queue("index", (1, 2, 1), df=F.RawUInt32, grid=(2, 1)),
+    ]
+    n = single(
+        "embedding",
+        {},
+        (1, 2, 2),
+        queues=queues,
+        in_df=[F.Float16_b, F.RawUInt32],
+        grid=(2, 1),
+        attributes={"num_indices": 32},
+    )
     table = noise((1, 1, 128, 64))
     chosen = np.random.default_rng(1).integers(0, 128, (2, 32))
     words = np.zeros((1, 1, 2, 32 * 32), np.int32)  # tile after tile
     words[0, 0, :, :32] = chosen
-    agree(tmp_path, n, {"table": table, "index": words.reshape(1, 1, 64, 32)},
-          {"o.out": table[0, 0][chosen.ravel()][None, None]}, exact=True)
+    agree(
+        tmp_path,
+        n,
+        {"table": table, "index": words.reshape(1, 1, 64, 32)},
+        {"o.out": table[0, 0][chosen.ravel()][None, None]},
+        exact=True,
+    )
 
 
 def test_fused_on_several_cores_and_slices(tmp_path: Path) -> None:
-    subs = [b.sub("m", "multiply", ["input0", "input1"], "intermed0", mblock=(1, 1), ublock=(2, 2)),
-            b.sub("t", "tanh", ["intermed0"], "intermed1", mblock=(1, 1), ublock=(2, 2), pop=["intermed0"]),
-            b.sub("s", "subtract", ["intermed1", "input0"], "output", mblock=(1, 1), ublock=(2, 2), pop=["intermed1"])]
+    subs = [
+        b.sub("m", "multiply", ["input0", "input1"], "intermed0", mblock=(1, 1), ublock=(2, 2)),
+        b.sub("t", "tanh", ["intermed0"], "intermed1", mblock=(1, 1), ublock=(2, 2), pop=["intermed0"]),
+        b.sub("s", "subtract", ["intermed1", "input0"], "output", mblock=(1, 1), ublock=(2, 2), pop=["intermed1"]),
+    ]
     n = fused(subs, {"x": (3, 4, 4), "y": (3, 4, 4)}, (3, 4, 4), 2, grid=(2, 2), ublock=(2, 2))
     feeds = feeds_of(n, low=-2, high=2)
     x = feeds["x"].astype(float)
@@ -53,8 +74,14 @@ def test_fused_on_several_cores_and_slices(tmp_path: Path) -> None:
 
 
 def test_datacopy_over_ethernet(tmp_path: Path) -> None:
-    copy = b.op("o", "ethernet_datacopy", ["x"], (1, 2, 2), loc=None, attributes={
-        "dest_device": 1, "ingress_channels": [0], "egress_channels": [8]})
+    copy = b.op(
+        "o",
+        "ethernet_datacopy",
+        ["x"],
+        (1, 2, 2),
+        loc=None,
+        attributes={"dest_device": 1, "ingress_channels": [0], "egress_channels": [8]},
+    )
     n = b.build({"g": [copy], "empty": []}, {"x": (1, 2, 2)}, chips={"empty": 1})
     n.queues["o.out"].target_device = 1
     x = noise((1, *tiles(1, 2, 2)))
@@ -63,8 +90,12 @@ def test_datacopy_over_ethernet(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("df", [F.Lf8, F.Fp8_e4m3])
 def test_eight_bit_floats(df: F, tmp_path: Path) -> None:
-    n = b.build([b.op("o", "nop", ["x"], (1, 1, 1), df=df, acc_df=F.Float16)], None, [b.queue("x", (1, 1, 1), df=df)],
-                arch="blackhole" if df is F.Fp8_e4m3 else "wormhole_b0")
+    n = b.build(
+        [b.op("o", "nop", ["x"], (1, 1, 1), df=df, acc_df=F.Float16)],
+        None,
+        [b.queue("x", (1, 1, 1), df=df)],
+        arch="blackhole" if df is F.Fp8_e4m3 else "wormhole_b0",
+    )
     x = noise((1, 1, 32, 32), low=0.5, high=4)
     result = run(tmp_path, n, {"x": x})["o.out"]
     bits = 2 if df is F.Lf8 else 3
@@ -108,8 +139,10 @@ def test_queue_with_tms_on_its_way_in(tmp_path: Path) -> None:
 
 
 def test_forked_inputs_read_the_same(tmp_path: Path) -> None:
-    n = b.build([b.op("a", "nop", ["x"]), b.op("c", "exp", ["x"], loc=(0, 1), forked_dram_inputs=[{"x": "a"}])],
-                {"x": (1, 2, 2)})
+    n = b.build(
+        [b.op("a", "nop", ["x"]), b.op("c", "exp", ["x"], loc=(0, 1), forked_dram_inputs=[{"x": "a"}])],
+        {"x": (1, 2, 2)},
+    )
     x = noise((1, *tiles(1, 2, 2)))
     agree(tmp_path, n, {"x": x}, {"a.out": x, "c.out": np.exp(x.astype(float))})
 

@@ -13,10 +13,14 @@ from tbuda_lab.core.netlist import op_spec, schema
 from tests.netlist_acceptance import coverage
 
 KNOWN: dict[str, set[str]] = {
-    "OP_TYPES": set(op_spec.OP_TYPES) - {"drainer"}, "ATTRIBUTES": set(op_spec.ATTRIBUTES), "TMS": set(op_spec.TMS),
-    "FORMATS": {f.name for f in DataFormat if f is not DataFormat.Invalid}, "SETTINGS": set(op_spec.SETTING_FIELDS),
+    "OP_TYPES": set(op_spec.OP_TYPES) - {"drainer"},
+    "ATTRIBUTES": set(op_spec.ATTRIBUTES),
+    "TMS": set(op_spec.TMS),
+    "FORMATS": {f.name for f in DataFormat if f is not DataFormat.Invalid},
+    "SETTINGS": set(op_spec.SETTING_FIELDS),
     "INSTRUCTIONS": {kind.__name__ for kind in typing.get_args(schema.Instruction)},
-    "QUEUE_FIELDS": set(op_spec.QUEUE_FIELDS), "OP_FIELDS": set(op_spec.OP_FIELDS),
+    "QUEUE_FIELDS": set(op_spec.QUEUE_FIELDS),
+    "OP_FIELDS": set(op_spec.OP_FIELDS),
 }
 
 
@@ -30,8 +34,11 @@ def test_every_feature_has_a_test(table: str) -> None:
         assert inspect.isfunction(test), f"{feature}: there is no {file}.{name}"
 
 
-MENTIONED = [(table, feature) for table in ("ATTRIBUTES", "TMS", "SETTINGS", "INSTRUCTIONS")
-             for feature in sorted(getattr(coverage, table))]
+MENTIONED = [
+    (table, feature)
+    for table in ("ATTRIBUTES", "TMS", "SETTINGS", "INSTRUCTIONS")
+    for feature in sorted(getattr(coverage, table))
+]
 
 
 @pytest.mark.parametrize("table,feature", MENTIONED)

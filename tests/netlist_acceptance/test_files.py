@@ -95,8 +95,20 @@ def test_loosely_written_text(tmp_path: Path) -> None:
     w = noise((1, 1, 32, 64), 1).astype(np.float16).astype(np.float32)
     np.savez(tmp_path / "in.npz", in0=x, w=w)
     for param, count in (("p_loops=2", 4), ("$p_loops=1", 2)):
-        assert command("netlist", "run", file, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz",
-                       "--param", param) == 0
+        assert (
+            command(
+                "netlist",
+                "run",
+                file,
+                "--inputs",
+                tmp_path / "in.npz",
+                "--outputs",
+                tmp_path / "out.npz",
+                "--param",
+                param,
+            )
+            == 0
+        )
         with np.load(tmp_path / "out.npz") as result:
             assert result["out"].shape == (count, 1, 64, 64)
             np.testing.assert_allclose(result["out"], x[:count] + np.tile(w, (1, 1, 2, 1)), rtol=2**-10, atol=1e-4)
@@ -116,25 +128,45 @@ def test_a_retired_encoding_is_refused(tmp_path: Path, capfd: pytest.CaptureFixt
         feeds[q.name] = np.zeros((1, z, 32 * r, 32 * c), np.int32 if q.df.is_raw else np.float32)
     np.savez(tmp_path / "in.npz", **feeds)
     assert command("netlist", "check", tmp_path / "n.yaml") == 0
-    assert command("netlist", "run", tmp_path / "n.yaml", "--inputs", tmp_path / "in.npz", "--outputs",
-                   tmp_path / "out.npz") == 1
+    assert (
+        command(
+            "netlist", "run", tmp_path / "n.yaml", "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz"
+        )
+        == 1
+    )
     message = capfd.readouterr().err
     assert "old format" in message and "Traceback" not in message
 
 
 VALID = netlist.dumps(b.matmul_bias())
 ANCHORS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"{c}: &{c} [{', '.join([f'*{p}'] * 9)}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True))
+    f"{c}: &{c} [{', '.join([f'*{p}'] * 9)}]\n" for p, c in zip("abcdefgh", "bcdefghi", strict=True)
+)
 BROKEN = {
-    "empty": "", "binary": bytes(range(256)), "zeros": b"\0" * 4096, "tabs": VALID.replace("  ", "\t"),
-    "scalar": "42", "list": "- a\n- b\n", "null": "~", "deep": "[" * 100_000, "deep map": "{a: " * 20_000,
-    "circle": "devices: &d {arch: *d}", "anchors": ANCHORS + VALID,
-    "tag": "devices: !!python/object/apply:os.system [echo]", "merge": "x: &x {arch: grayskull}\ndevices: {<<: *x}",
-    "huge": VALID.replace("entries: 2", "entries: 1" + "0" * 5000), "hex": VALID.replace("t: 1", "t: 0x" + "f" * 400),
-    "float": VALID.replace("t: 1", "t: 1.5"), "nan": VALID.replace("t: 1", "t: .nan"), "negative": VALID.replace(
-        "t: 1", "t: -3"), "date": VALID.replace("t: 1", "t: 2020-01-01"), "utf16": VALID.encode("utf-16"),
-    "bom": "\ufeff" + VALID.replace("Float16_b", "Flo"), "surrogate": VALID.replace("Float16_b", "\ud800").encode(
-        "utf-8", "surrogatepass"), "duplicate": VALID.replace("  x:", "  w:"), "no arch": VALID.replace("arch", "arc"),
+    "empty": "",
+    "binary": bytes(range(256)),
+    "zeros": b"\0" * 4096,
+    "tabs": VALID.replace("  ", "\t"),
+    "scalar": "42",
+    "list": "- a\n- b\n",
+    "null": "~",
+    "deep": "[" * 100_000,
+    "deep map": "{a: " * 20_000,
+    "circle": "devices: &d {arch: *d}",
+    "anchors": ANCHORS + VALID,
+    "tag": "devices: !!python/object/apply:os.system [echo]",
+    "merge": "x: &x {arch: grayskull}\ndevices: {<<: *x}",
+    "huge": VALID.replace("entries: 2", "entries: 1" + "0" * 5000),
+    "hex": VALID.replace("t: 1", "t: 0x" + "f" * 400),
+    "float": VALID.replace("t: 1", "t: 1.5"),
+    "nan": VALID.replace("t: 1", "t: .nan"),
+    "negative": VALID.replace("t: 1", "t: -3"),
+    "date": VALID.replace("t: 1", "t: 2020-01-01"),
+    "utf16": VALID.encode("utf-16"),
+    "bom": "\ufeff" + VALID.replace("Float16_b", "Flo"),
+    "surrogate": VALID.replace("Float16_b", "\ud800").encode("utf-8", "surrogatepass"),
+    "duplicate": VALID.replace("  x:", "  w:"),
+    "no arch": VALID.replace("arch", "arc"),
 }
 
 
@@ -144,8 +176,10 @@ def test_broken_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[st
     data = BROKEN[name]
     file.write_bytes(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass"))
     np.savez(tmp_path / "in.npz", x=np.zeros((1, 1, 64, 128), np.float32))
-    codes = [command("netlist", "check", file), command("netlist", "run", file, "--inputs", tmp_path / "in.npz",
-                                                        "--outputs", tmp_path / "out.npz")]
+    codes = [
+        command("netlist", "check", file),
+        command("netlist", "run", file, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz"),
+    ]
     assert codes == [1, 1]
     assert command("netlist", "roundtrip", file, "--out", tmp_path / "again.yaml") in (0, 1)
     assert command("netlist", "show", file) in (0, 1)
@@ -154,16 +188,51 @@ def test_broken_files(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert message.err.strip()
 
 
-SCALARS = ("", "~", "[]", "{}", "[[]]", "{a: 1}", "-1", "0", "99999999999999999999", "1e400", ".inf", "true", "$x",
-           "None", "'", "[1", "!!binary aa", "*z", "\x07", "[0, 0]", "[-1, -1]", "[1, 2, 3]")
+SCALARS = (
+    "",
+    "~",
+    "[]",
+    "{}",
+    "[[]]",
+    "{a: 1}",
+    "-1",
+    "0",
+    "99999999999999999999",
+    "1e400",
+    ".inf",
+    "true",
+    "$x",
+    "None",
+    "'",
+    "[1",
+    "!!binary aa",
+    "*z",
+    "\x07",
+    "[0, 0]",
+    "[-1, -1]",
+    "[1, 2, 3]",
+)
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_wrong_values_anywhere(seed: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """One value of a valid file replaced, a piece cut out, or its end cut off."""
     chance = random.Random(seed)
-    source = netlist.dumps(chance.choice([b.matmul_bias, b.gradient, b.fused_chain, b.splice, b.two_chips, b.depthwise,
-                                          b.reduce, b.identity, b.untilized])())
+    source = netlist.dumps(
+        chance.choice(
+            [
+                b.matmul_bias,
+                b.gradient,
+                b.fused_chain,
+                b.splice,
+                b.two_chips,
+                b.depthwise,
+                b.reduce,
+                b.identity,
+                b.untilized,
+            ]
+        )()
+    )
     text = source
     for _ in range(chance.choice([1, 1, 2])):
         match chance.randrange(4):
@@ -172,7 +241,7 @@ def test_wrong_values_anywhere(seed: int, tmp_path: Path, capfd: pytest.CaptureF
                 text = text[:at]
             case 1:
                 at = chance.randrange(len(text) - 1)
-                text = text[:at] + text[at + chance.randrange(1, 30):]
+                text = text[:at] + text[at + chance.randrange(1, 30) :]
             case _:
                 colons = [k for k in range(len(text) - 2) if text[k : k + 2] == ": "] or [0]
                 at = chance.choice(colons) + 2
@@ -203,10 +272,14 @@ def test_wrong_inputs_list_what_is_expected(case: str, tmp_path: Path, capfd: py
     netlist.dump(n, tmp_path / "n.yaml")
     good = {"x": noise((1, 1, 64, 64)), "w": noise((1, 1, 64, 64))}
     archive = tmp_path / "in.npz"
-    bad = {"missing": {"x": good["x"]}, "rank": {**good, "w": good["w"][0]},
-           "shape": {**good, "w": good["w"][..., :32]},
-           "type": {**good, "w": good["w"].astype("U9")}, "too many": {**good, "w": np.repeat(good["w"], 2, 0)},
-           "object": {**good, "w": np.array([{}] * 4096, object).reshape(1, 1, 64, 64)}}.get(case, good)
+    bad = {
+        "missing": {"x": good["x"]},
+        "rank": {**good, "w": good["w"][0]},
+        "shape": {**good, "w": good["w"][..., :32]},
+        "type": {**good, "w": good["w"].astype("U9")},
+        "too many": {**good, "w": np.repeat(good["w"], 2, 0)},
+        "object": {**good, "w": np.array([{}] * 4096, object).reshape(1, 1, 64, 64)},
+    }.get(case, good)
     np.savez(archive, **bad)
     if case == "none":
         archive.unlink()
@@ -226,8 +299,11 @@ def test_as_a_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     netlist.dump(b.unary(), tmp_path / "n.yaml")
     np.savez(tmp_path / "in.npz", x=noise((1, 1, 64, 64)))
     base = [sys.executable, "-m", "tbuda_lab", "netlist"]
-    done = subprocess.run([*base, "run", tmp_path / "n.yaml", "--inputs", tmp_path / "in.npz", "--outputs",
-                           tmp_path / "out.npz"], capture_output=True, text=True)
+    done = subprocess.run(
+        [*base, "run", tmp_path / "n.yaml", "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz"],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and not done.stderr
     (tmp_path / "n.yaml").write_text(netlist.dumps(b.unary()).replace("exp", "exq"))
     assert main(["netlist", "check", str(tmp_path / "n.yaml")]) == 1
@@ -235,8 +311,18 @@ def test_as_a_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert lines and all(line.startswith(str(tmp_path / "n.yaml")) and "error" in line for line in lines)
     for bad in (["--param", "x"], ["--mode", "gold"], ["--arch", "nope"]):
         try:
-            code = main(["netlist", "run", str(tmp_path / "n.yaml"), "--inputs", str(tmp_path / "in.npz"), "--outputs",
-                         str(tmp_path / "out.npz"), *bad])
+            code = main(
+                [
+                    "netlist",
+                    "run",
+                    str(tmp_path / "n.yaml"),
+                    "--inputs",
+                    str(tmp_path / "in.npz"),
+                    "--outputs",
+                    str(tmp_path / "out.npz"),
+                    *bad,
+                ]
+            )
         except SystemExit as end:
             code = end.code
         assert code not in (0, None) and "Traceback" not in capsys.readouterr().err

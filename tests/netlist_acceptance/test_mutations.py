@@ -17,9 +17,22 @@ from tests.fuzz.mutations import ODD, NoAliases, mutate, paths
 from tests.netlist import builders as b
 from tests.netlist_acceptance.harness import command
 
-BASES = [netlist.dumps(make()) for make in (
-    b.unary, b.binary, b.matmul_bias, b.identity, b.reduce, b.gradient, b.fused_chain, b.splice, b.two_chips,
-    b.depthwise, b.untilized)]
+BASES = [
+    netlist.dumps(make())
+    for make in (
+        b.unary,
+        b.binary,
+        b.matmul_bias,
+        b.identity,
+        b.reduce,
+        b.gradient,
+        b.fused_chain,
+        b.splice,
+        b.two_chips,
+        b.depthwise,
+        b.untilized,
+    )
+]
 HARD: list[Any] = [*ODD, 1e300, 2**40, "😀", "a" * 5000, [0] * 2000, {"type": "nop"}, [1000, 1], 1_000_000, "\u0000"]
 
 
@@ -56,9 +69,13 @@ def test_mutated_netlists(seed: int, tmp_path: Path, capfd: pytest.CaptureFixtur
             z, r, c = q.blocking.tiles(q.grid_size)
             feeds[q.name] = np.zeros((1, z, 32 * r, 32 * c), np.int32 if q.df.is_raw else np.float32)
     np.savez(tmp_path / "in.npz", **feeds)
-    for words in (["check"], ["check", "--profile", "strict"], ["show"],
-                  ["roundtrip", "--out", tmp_path / "again.yaml"],
-                  ["run", "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz"]):
+    for words in (
+        ["check"],
+        ["check", "--profile", "strict"],
+        ["show"],
+        ["roundtrip", "--out", tmp_path / "again.yaml"],
+        ["run", "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz"],
+    ):
         code = command("netlist", words[0], file, *words[1:])
         message = capfd.readouterr().err
         assert code in (0, 1) and "Traceback" not in message

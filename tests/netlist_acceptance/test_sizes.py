@@ -68,8 +68,9 @@ def test_huge_numbers(change: Callable[[Netlist], str], tmp_path: Path, capfd: p
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     for words in (["check"], ["check", "--profile", "strict"], ["show"], ["roundtrip", "--out", tmp_path / "r.yaml"]):
         assert command("netlist", words[0], tmp_path / "n.yaml", *words[1:]) in (0, 1)
-    code = command("netlist", "run", tmp_path / "n.yaml", "--inputs", tmp_path / "in.npz", "--outputs",
-                   tmp_path / "out.npz")
+    code = command(
+        "netlist", "run", tmp_path / "n.yaml", "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz"
+    )
     message = capfd.readouterr().err
     assert code == (0 if change is entries else 1) and "Traceback" not in message
     assert named in message

@@ -85,8 +85,11 @@ BINARY = [
     *(
         Case(f"{op.type}-{i}", op, shapes, expected)
         for op, expected in (
-            (o.Add(), torch.add), (o.Subtract(), torch.sub), (o.Multiply(), torch.mul),
-            (o.Maximum(), torch.maximum), (o.Minimum(), torch.minimum),
+            (o.Add(), torch.add),
+            (o.Subtract(), torch.sub),
+            (o.Multiply(), torch.mul),
+            (o.Maximum(), torch.maximum),
+            (o.Minimum(), torch.minimum),
         )
         for i, shapes in enumerate(((X, X), (X, (64,)), ((1, 1, 32, 1), X), (ODD, (1, 5, 1))))
     ),
@@ -97,8 +100,13 @@ BINARY = [
     *(
         Case(op.type, op, (X, X), truth(condition), integers=True)
         for op, condition in (
-            (o.Greater(), torch.gt), (o.GreaterEqual(), torch.ge), (o.Less(), torch.lt), (o.LessEqual(), torch.le),
-            (o.Equal(), torch.eq), (o.NotEqual(), torch.ne), (o.LogicalAnd(), torch.logical_and),
+            (o.Greater(), torch.gt),
+            (o.GreaterEqual(), torch.ge),
+            (o.Less(), torch.lt),
+            (o.LessEqual(), torch.le),
+            (o.Equal(), torch.eq),
+            (o.NotEqual(), torch.ne),
+            (o.LogicalAnd(), torch.logical_and),
         )
     ),
     Case("greater-floats", o.Greater(), (X, (1, 1, 1, 64)), truth(torch.gt)),
@@ -147,14 +155,18 @@ TMS = [
     ),
     Case("select", o.Select(-2, 8, 16, 32), (X,), lambda x: x[..., 8:24, :]),
     Case(
-        "select-repeated", o.Select(-1, 1, 2, 8), (X,),
+        "select-repeated",
+        o.Select(-1, 1, 2, 8),
+        (X,),
         lambda x: x.reshape(1, 2, 32, 8, 8)[..., 1:3].reshape(1, 2, 32, 16),
     ),
     Case("select-none-begins", o.Select(-3, 1, 1, 2), (ODD,), lambda x: x[:, 1:2]),
     Case("select-left-over", o.Select(-1, 3, 2, 5), (ODD,), lambda x: x[..., 3:5]),
     Case("select-whole-last", o.Select(-2, 0, 1, 2), (ODD,), lambda x: x[..., ::2, :]),
     Case(
-        "select-short", o.Select(-1, 2, 2, 4), (ODD,),
+        "select-short",
+        o.Select(-1, 2, 2, 4),
+        (ODD,),
         lambda x: torch.cat([x[..., 2:4], x[..., 6:7], torch.zeros(1, 3, 5, 1)], -1),
     ),
     Case("pad", o.Pad(EDGES), (ODD,), lambda x: F.pad(x, flat_pad(EDGES))),
@@ -183,15 +195,21 @@ TMS = [
     Case("vstack", o.VStack(2), (X,), lambda x: torch.cat([x[:, 0:1], x[:, 1:2]], -2)),
     Case("vstack-all", o.VStack(), (ODD,), lambda x: torch.cat([x[:, i : i + 1] for i in range(3)], -2)),
     Case(
-        "gather_rows", o.GatherRows(Payload(np.array([3, -1, 0, 3]))), (ODD,),
+        "gather_rows",
+        o.GatherRows(Payload(np.array([3, -1, 0, 3]))),
+        (ODD,),
         lambda x: torch.stack([x[:, :, 3], torch.zeros(1, 3, 7), x[:, :, 0], x[:, :, 3]], 2),
     ),
     Case(
-        "scatter_rows", o.ScatterRows(Payload(np.array([3, -1, 0, 3, 3])), 4), (ODD,),
+        "scatter_rows",
+        o.ScatterRows(Payload(np.array([3, -1, 0, 3, 3])), 4),
+        (ODD,),
         lambda x: torch.stack([x[:, :, 2], 0 * x[:, :, 1], 0 * x[:, :, 1], x[:, :, 0] + x[:, :, 3] + x[:, :, 4]], 2),
     ),
     Case(
-        "sum_rows", o.SumRows(Payload(np.array([[0, 2], [0, 4], [2, 0]])), 3), (ODD,),
+        "sum_rows",
+        o.SumRows(Payload(np.array([[0, 2], [0, 4], [2, 0]])), 3),
+        (ODD,),
         lambda x: torch.stack([x[:, :, 2] + x[:, :, 4], 0 * x[:, :, 1], x[:, :, 0]], 2),
     ),
 ]
@@ -203,75 +221,123 @@ NN = [
     Case("log_softmax", o.LogSoftmax(-1), (ODD,), lambda x: torch.log_softmax(x, -1)),
     Case("layernorm", o.Layernorm(-1, 1e-5), (X, (64,), (64,)), lambda x, w, b: F.layer_norm(x, (64,), w, b, 1e-5)),
     Case(
-        "batchnorm", o.Batchnorm(1e-3), (IMAGE, C6, C6, C6, C6),
-        lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, False, 0, 1e-3), positive=True, stored=(1, 2, 3, 4),
+        "batchnorm",
+        o.Batchnorm(1e-3),
+        (IMAGE, C6, C6, C6, C6),
+        lambda x, w, b, m, v: F.batch_norm(x, m, v, w, b, False, 0, 1e-3),
+        positive=True,
+        stored=(1, 2, 3, 4),
     ),
     Case(
-        "batchnorm_training", o.BatchnormTraining(1e-3), (IMAGE, C6, C6, C6, C6),
-        lambda x, w, b, m, v: F.batch_norm(x, None, None, w, b, True, 0, 1e-3), positive=True, stored=(1, 2, 3, 4),
+        "batchnorm_training",
+        o.BatchnormTraining(1e-3),
+        (IMAGE, C6, C6, C6, C6),
+        lambda x, w, b, m, v: F.batch_norm(x, None, None, w, b, True, 0, 1e-3),
+        positive=True,
+        stored=(1, 2, 3, 4),
     ),
     Case(
-        "group_norm", o.GroupNorm(3, 1e-5), (IMAGE, C6, C6),
-        lambda x, w, b: F.group_norm(x, 3, w, b, 1e-5), stored=(1, 2),
+        "group_norm",
+        o.GroupNorm(3, 1e-5),
+        (IMAGE, C6, C6),
+        lambda x, w, b: F.group_norm(x, 3, w, b, 1e-5),
+        stored=(1, 2),
     ),
     *(
-        Case(f"conv2d-{i}", op, shapes, lambda x, w, *b, op=op: F.conv2d(
-            F.pad(x, op.padding), w, *b, stride=op.stride, dilation=op.dilation, groups=op.groups
-        ), stored=tuple(range(1, len(shapes))))
-        for i, (op, shapes) in enumerate((
-            (o.Conv2d(padding=(1, 1, 1, 1)), (IMAGE, (8, 6, 3, 3), (8,))),
-            (o.Conv2d((2, 1), (0, 2, 1, 3), (1, 2)), (IMAGE, (8, 6, 3, 2))),
-            (o.Conv2d((2, 2), (1, 1, 1, 1), groups=6), (IMAGE, (6, 1, 3, 3), (6,))),
-            (o.Conv2d(groups=2), (IMAGE, (4, 3, 1, 1))),
-            (o.Conv2d(padding=(1, 1, 1, 1)), ((3, 6, 5, 5), (4, 6, 3, 3), (4,))),
-            (o.Conv2d((2, 1), (0, 2, 1, 3), (1, 2)), (BATCH, (8, 6, 3, 2))),
-            (o.Conv2d((3, 2), groups=6), (BATCH, (6, 1, 3, 3), (6,))),
-            (o.Conv2d((2, 2)), (BATCH, (4, 6, 1, 1))),
-        ))
+        Case(
+            f"conv2d-{i}",
+            op,
+            shapes,
+            lambda x, w, *b, op=op: F.conv2d(
+                F.pad(x, op.padding), w, *b, stride=op.stride, dilation=op.dilation, groups=op.groups
+            ),
+            stored=tuple(range(1, len(shapes))),
+        )
+        for i, (op, shapes) in enumerate(
+            (
+                (o.Conv2d(padding=(1, 1, 1, 1)), (IMAGE, (8, 6, 3, 3), (8,))),
+                (o.Conv2d((2, 1), (0, 2, 1, 3), (1, 2)), (IMAGE, (8, 6, 3, 2))),
+                (o.Conv2d((2, 2), (1, 1, 1, 1), groups=6), (IMAGE, (6, 1, 3, 3), (6,))),
+                (o.Conv2d(groups=2), (IMAGE, (4, 3, 1, 1))),
+                (o.Conv2d(padding=(1, 1, 1, 1)), ((3, 6, 5, 5), (4, 6, 3, 3), (4,))),
+                (o.Conv2d((2, 1), (0, 2, 1, 3), (1, 2)), (BATCH, (8, 6, 3, 2))),
+                (o.Conv2d((3, 2), groups=6), (BATCH, (6, 1, 3, 3), (6,))),
+                (o.Conv2d((2, 2)), (BATCH, (4, 6, 1, 1))),
+            )
+        )
     ),
     *(
-        Case(f"conv2d-channel-last-{n}", o.Conv2d((2, 2), (1, 1, 1, 1), channel_last=True),
-             ((n, 9, 11, 6), (8, 6, 3, 3)),
-             lambda x, w: F.conv2d(x.permute(0, 3, 1, 2), w, stride=2, padding=1).permute(0, 2, 3, 1), stored=(1,))
+        Case(
+            f"conv2d-channel-last-{n}",
+            o.Conv2d((2, 2), (1, 1, 1, 1), channel_last=True),
+            ((n, 9, 11, 6), (8, 6, 3, 3)),
+            lambda x, w: F.conv2d(x.permute(0, 3, 1, 2), w, stride=2, padding=1).permute(0, 2, 3, 1),
+            stored=(1,),
+        )
         for n in (1, 3)
     ),
     *(
-        Case(f"conv2d_transpose-{i}", op, shapes, lambda x, w, *b, a=a: F.conv_transpose2d(x, w, *b, **a),
-             stored=tuple(range(1, len(shapes))))
-        for i, (op, shapes, a) in enumerate((
-            (o.Conv2dTranspose((2, 2)), (IMAGE, (6, 4, 2, 2), (4,)), {"stride": 2}),
-            (o.Conv2dTranspose((2, 2), (1, 1, 1, 1), output_padding=(1, 1)), (IMAGE, (6, 4, 3, 3)),
-             {"stride": 2, "padding": 1, "output_padding": 1}),
-            (o.Conv2dTranspose((1, 1), (3, 3, 3, 3)), (IMAGE, (6, 4, 2, 2)), {"padding": 3}),
-            (o.Conv2dTranspose((3, 2), (1, 1, 0, 0), (2, 1), 2), (IMAGE, (6, 4, 3, 3), (8,)),
-             {"stride": (3, 2), "padding": (0, 1), "dilation": (2, 1), "groups": 2}),
-        ))
+        Case(
+            f"conv2d_transpose-{i}",
+            op,
+            shapes,
+            lambda x, w, *b, a=a: F.conv_transpose2d(x, w, *b, **a),
+            stored=tuple(range(1, len(shapes))),
+        )
+        for i, (op, shapes, a) in enumerate(
+            (
+                (o.Conv2dTranspose((2, 2)), (IMAGE, (6, 4, 2, 2), (4,)), {"stride": 2}),
+                (
+                    o.Conv2dTranspose((2, 2), (1, 1, 1, 1), output_padding=(1, 1)),
+                    (IMAGE, (6, 4, 3, 3)),
+                    {"stride": 2, "padding": 1, "output_padding": 1},
+                ),
+                (o.Conv2dTranspose((1, 1), (3, 3, 3, 3)), (IMAGE, (6, 4, 2, 2)), {"padding": 3}),
+                (
+                    o.Conv2dTranspose((3, 2), (1, 1, 0, 0), (2, 1), 2),
+                    (IMAGE, (6, 4, 3, 3), (8,)),
+                    {"stride": (3, 2), "padding": (0, 1), "dilation": (2, 1), "groups": 2},
+                ),
+            )
+        )
     ),
     *(
         Case(f"max_pool2d-{i}-of-{images[0]}", op, (images,), lambda x, a=a: F.max_pool2d(x, **a))
         for images in (IMAGE, BATCH)
-        for i, (op, a) in enumerate((
-            (o.MaxPool2d((2, 2), (2, 2)), {"kernel_size": 2}),
-            (o.MaxPool2d((3, 3), (2, 2), (1, 1, 1, 1)), {"kernel_size": 3, "stride": 2, "padding": 1}),
-            (o.MaxPool2d((2, 3), (2, 2), (1, 1, 0, 0), ceil_mode=True),
-             {"kernel_size": (2, 3), "stride": 2, "padding": (0, 1), "ceil_mode": True}),
-            (o.MaxPool2d((2, 2), (1, 1), dilation=(2, 3)), {"kernel_size": 2, "stride": 1, "dilation": (2, 3)}),
-        ))
+        for i, (op, a) in enumerate(
+            (
+                (o.MaxPool2d((2, 2), (2, 2)), {"kernel_size": 2}),
+                (o.MaxPool2d((3, 3), (2, 2), (1, 1, 1, 1)), {"kernel_size": 3, "stride": 2, "padding": 1}),
+                (
+                    o.MaxPool2d((2, 3), (2, 2), (1, 1, 0, 0), ceil_mode=True),
+                    {"kernel_size": (2, 3), "stride": 2, "padding": (0, 1), "ceil_mode": True},
+                ),
+                (o.MaxPool2d((2, 2), (1, 1), dilation=(2, 3)), {"kernel_size": 2, "stride": 1, "dilation": (2, 3)}),
+            )
+        )
     ),
     *(
         Case(f"avg_pool2d-{i}-of-{images[0]}", op, (images,), lambda x, a=a: F.avg_pool2d(x, **a))
         for images in (IMAGE, BATCH)
-        for i, (op, a) in enumerate((
-            (o.AvgPool2d((2, 2), (2, 2)), {"kernel_size": 2}),
-            (o.AvgPool2d((3, 3), (2, 2), (1, 1, 1, 1)), {"kernel_size": 3, "stride": 2, "padding": 1}),
-            (o.AvgPool2d((3, 3), (2, 2), (1, 1, 1, 1), count_include_pad=False),
-             {"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False}),
-            (o.AvgPool2d((2, 3), (2, 3), (1, 1, 0, 0), ceil_mode=True),
-             {"kernel_size": (2, 3), "padding": (0, 1), "ceil_mode": True}),
-            (o.AvgPool2d((4, 4), (3, 3), (1, 1, 1, 1), ceil_mode=True, count_include_pad=False),
-             {"kernel_size": 4, "stride": 3, "padding": 1, "ceil_mode": True, "count_include_pad": False}),
-            (o.AvgPool2d((9, 11), (9, 11)), {"kernel_size": (9, 11)}),
-        ))
+        for i, (op, a) in enumerate(
+            (
+                (o.AvgPool2d((2, 2), (2, 2)), {"kernel_size": 2}),
+                (o.AvgPool2d((3, 3), (2, 2), (1, 1, 1, 1)), {"kernel_size": 3, "stride": 2, "padding": 1}),
+                (
+                    o.AvgPool2d((3, 3), (2, 2), (1, 1, 1, 1), count_include_pad=False),
+                    {"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False},
+                ),
+                (
+                    o.AvgPool2d((2, 3), (2, 3), (1, 1, 0, 0), ceil_mode=True),
+                    {"kernel_size": (2, 3), "padding": (0, 1), "ceil_mode": True},
+                ),
+                (
+                    o.AvgPool2d((4, 4), (3, 3), (1, 1, 1, 1), ceil_mode=True, count_include_pad=False),
+                    {"kernel_size": 4, "stride": 3, "padding": 1, "ceil_mode": True, "count_include_pad": False},
+                ),
+                (o.AvgPool2d((9, 11), (9, 11)), {"kernel_size": (9, 11)}),
+            )
+        )
     ),
     *(
         Case(f"adaptive-{out}", o.AdaptiveAvgPool2d(out), (IMAGE,), lambda x, s=out: F.adaptive_avg_pool2d(x, s))
@@ -279,14 +345,20 @@ NN = [
     ),
     *(
         Case(
-            f"resize2d-{size}-{mode}-{corners}", o.Resize2d(size, mode, corners), (IMAGE,),
+            f"resize2d-{size}-{mode}-{corners}",
+            o.Resize2d(size, mode, corners),
+            (IMAGE,),
             lambda x, s=size, m=mode, c=corners: F.interpolate(
                 x, s, mode=m, align_corners=c if m == "bilinear" else None
             ),
         )
         for size, mode, corners in (
-            ((18, 22), "nearest", False), ((5, 7), "nearest", False), ((18, 33), "bilinear", False),
-            ((18, 22), "bilinear", True), ((4, 5), "bilinear", False), ((9, 22), "bilinear", False),
+            ((18, 22), "nearest", False),
+            ((5, 7), "nearest", False),
+            ((18, 33), "bilinear", False),
+            ((18, 22), "bilinear", True),
+            ((4, 5), "bilinear", False),
+            ((9, 22), "bilinear", False),
         )
     ),
     Case("pixel_shuffle", o.PixelShuffle(2), ((1, 8, 3, 5),), lambda x: F.pixel_shuffle(x, 2)),
@@ -294,24 +366,36 @@ NN = [
     Case("to_rows", o.ToRows(), (IMAGE,), lambda x: x.flatten(2).transpose(1, 2)[None]),
     Case("from_rows", o.FromRows((3, 5)), ((1, 1, 15, 4),), lambda x: x.permute(0, 3, 1, 2).reshape(1, 4, 3, 5)),
     Case(
-        "conv2d_rows", o.ConvRows((3, 5), (3, 3), (1, 2), (1, 1, 1, 1)), ((1, 1, 15, 4), (6, 4, 3, 3), (6,)),
+        "conv2d_rows",
+        o.ConvRows((3, 5), (3, 3), (1, 2), (1, 1, 1, 1)),
+        ((1, 1, 15, 4), (6, 4, 3, 3), (6,)),
         lambda x, w, b: F.conv2d(x.mT.reshape(1, 4, 3, 5), w, b, (1, 2), 1).flatten(2).transpose(1, 2)[None],
         stored=(1, 2),
     ),
     Case(
-        "patches_rows", o.PatchesRows((5, 6), (3, 2), (3, 4), (2, 3), (1, 1)), ((1, 1, 30, 2),),
-        lambda x: F.unfold(
-            F.pad(x.mT.reshape(1, 2, 5, 6), (1, 0, 1, 1)), (3, 4), stride=(2, 3)
-        ).transpose(1, 2)[:, None],
+        "patches_rows",
+        o.PatchesRows((5, 6), (3, 2), (3, 4), (2, 3), (1, 1)),
+        ((1, 1, 30, 2),),
+        lambda x: F.unfold(F.pad(x.mT.reshape(1, 2, 5, 6), (1, 0, 1, 1)), (3, 4), stride=(2, 3)).transpose(1, 2)[
+            :, None
+        ],
     ),
     Case(
-        "max_pool2d_rows", o.MaxPoolRows((4, 6), (2, 3), (2, 3)), ((1, 1, 24, 4),),
+        "max_pool2d_rows",
+        o.MaxPoolRows((4, 6), (2, 3), (2, 3)),
+        ((1, 1, 24, 4),),
         lambda x: F.max_pool2d(x.transpose(2, 3).reshape(1, 4, 4, 6), (2, 3)).flatten(2).transpose(1, 2)[None],
     ),
     Case(
-        "sum_pool2d_rows", o.SumPoolRows((4, 6), (2, 3), (2, 3), (0, 0, 1, 1)), ((1, 1, 24, 4),),
-        lambda x: 6 * F.avg_pool2d(F.pad(x.transpose(2, 3).reshape(1, 4, 4, 6), (0, 0, 1, 1)), (2, 3)).flatten(2)
-        .transpose(1, 2)[None],
+        "sum_pool2d_rows",
+        o.SumPoolRows((4, 6), (2, 3), (2, 3), (0, 0, 1, 1)),
+        ((1, 1, 24, 4),),
+        lambda x: (
+            6
+            * F.avg_pool2d(F.pad(x.transpose(2, 3).reshape(1, 4, 4, 6), (0, 0, 1, 1)), (2, 3))
+            .flatten(2)
+            .transpose(1, 2)[None]
+        ),
     ),
 ]
 

@@ -13,7 +13,6 @@ from tbuda_lab.core.passes.autograd import differentiate, make_differentiable
 from tests.ops.cases import CASES, Case
 
 EXTRA = [
-
     Case("erf", o.Erf(), ((3, 4),), torch.erf),
     Case("matmul-batch-broadcast", o.Matmul(), ((2, 3, 4, 5), (5, 6)), torch.matmul),
     Case("add-scalar", o.Add(), ((2, 3, 4), (1,)), torch.add),
@@ -21,8 +20,19 @@ EXTRA = [
 ]
 """Rows beside those that test `evaluate`."""
 
-HOST = ("embedding", "embedding_bag", "one_hot", "remainder", "floor_divide", "gelu_derivative", "host_call",
-        "patches_rows", "bitcast", "round_float", "round_to")
+HOST = (
+    "embedding",
+    "embedding_bag",
+    "one_hot",
+    "remainder",
+    "floor_divide",
+    "gelu_derivative",
+    "host_call",
+    "patches_rows",
+    "bitcast",
+    "round_float",
+    "round_to",
+)
 
 
 def graph_of(case: Case) -> Graph:

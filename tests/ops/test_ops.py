@@ -14,10 +14,45 @@ from tbuda_lab.core.passes.canonical import Decompose
 from tests.ops.cases import CASES, Case
 
 CANONICAL = {
-    "matmul", "add", "subtract", "multiply", "maximum", "nop", "buffer", "abs", "exp", "log", "sqrt", "reciprocal",
-    "sigmoid", "tanh", "gelu", "relu", "leaky_relu", "pow", "sine", "cosine", "reduce_sum", "reduce_avg", "reduce_max",
-    "transpose", "reshape", "index", "concatenate", "pad", "broadcast_to", "hslice", "hstack", "vslice", "vstack",
-    "conv2d_rows", "max_pool2d_rows", "gather_rows", "scatter_rows", "sum_rows", "gelu_derivative",
+    "matmul",
+    "add",
+    "subtract",
+    "multiply",
+    "maximum",
+    "nop",
+    "buffer",
+    "abs",
+    "exp",
+    "log",
+    "sqrt",
+    "reciprocal",
+    "sigmoid",
+    "tanh",
+    "gelu",
+    "relu",
+    "leaky_relu",
+    "pow",
+    "sine",
+    "cosine",
+    "reduce_sum",
+    "reduce_avg",
+    "reduce_max",
+    "transpose",
+    "reshape",
+    "index",
+    "concatenate",
+    "pad",
+    "broadcast_to",
+    "hslice",
+    "hstack",
+    "vslice",
+    "vstack",
+    "conv2d_rows",
+    "max_pool2d_rows",
+    "gather_rows",
+    "scatter_rows",
+    "sum_rows",
+    "gelu_derivative",
 }
 
 
@@ -82,8 +117,15 @@ def test_canonical_forms_compute_the_same(case: Case) -> None:
 def test_every_op_has_a_case() -> None:
     nd = {name for name, cls in REGISTRY.items() if issubclass(cls, NdOp) and not cls.marks_gradients}
     assert nd - {case.op.type for case in CASES} <= {
-        "embedding", "embedding_bag", "one_hot", "remainder", "floor_divide", "host_call", "bitcast",
-        "round_float", "round_to",  # not on the device
+        "embedding",
+        "embedding_bag",
+        "one_hot",
+        "remainder",
+        "floor_divide",
+        "host_call",
+        "bitcast",
+        "round_float",
+        "round_to",  # not on the device
     }
 
 

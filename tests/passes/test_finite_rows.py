@@ -35,21 +35,24 @@ def report(module: nn.Module, options: CompileOptions | None = None) -> Report:
     return found
 
 
-@pytest.mark.parametrize(("make", "finite"), [
-    (lambda m, x, n: n, True),
-    (lambda m, x, n: x, False),
-    (lambda m, x, n: x - n, False),
-    (lambda m, x, n: m.linear(x), False),
-    (lambda m, x, n: m.linear(n) @ m.linear(n).transpose(-1, -2) / 4, True),
-    (lambda m, x, n: m.linear(n) @ m.linear(x).transpose(-1, -2), False),
-    (lambda m, x, n: torch.where(torch.ones(8, 32).tril().bool(), n, torch.tensor(-torch.inf)), True),
-    (lambda m, x, n: x.sigmoid() * 3 + x.tanh(), True),
-    (lambda m, x, n: x.clamp(-5, 5), True),
-    (lambda m, x, n: x.clamp(min=-5), False),
-    (lambda m, x, n: n.exp(), False),
-    (lambda m, x, n: torch.cat([n, x], -1), False),
-    (lambda m, x, n: x.softmax(-1) * 2, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "finite"),
+    [
+        (lambda m, x, n: n, True),
+        (lambda m, x, n: x, False),
+        (lambda m, x, n: x - n, False),
+        (lambda m, x, n: m.linear(x), False),
+        (lambda m, x, n: m.linear(n) @ m.linear(n).transpose(-1, -2) / 4, True),
+        (lambda m, x, n: m.linear(n) @ m.linear(x).transpose(-1, -2), False),
+        (lambda m, x, n: torch.where(torch.ones(8, 32).tril().bool(), n, torch.tensor(-torch.inf)), True),
+        (lambda m, x, n: x.sigmoid() * 3 + x.tanh(), True),
+        (lambda m, x, n: x.clamp(-5, 5), True),
+        (lambda m, x, n: x.clamp(min=-5), False),
+        (lambda m, x, n: n.exp(), False),
+        (lambda m, x, n: torch.cat([n, x], -1), False),
+        (lambda m, x, n: x.softmax(-1) * 2, True),
+    ],
+)
 def test_what_is_bounded(make: Callable[..., torch.Tensor], finite: bool) -> None:
     names = report(Rows(make)).notes
     assert any("softmax" in name for name in names) is finite
@@ -71,6 +74,8 @@ def test_two_ops_fewer_and_an_infinity_before_the_layernorm_is_still_torchs() ->
     (got,) = session.run()[0]
     torch.testing.assert_close(got, module(x), rtol=1e-3, atol=1e-4, equal_nan=True)
     careful = Session(Rows(lambda m, x, n: x), (x,), options=session.options)
-    ops = [sum(".softmax" in n.name or n.name.startswith("softmax") for n in s.graph("passed").ops)
-           for s in (session, careful)]  # fmt: skip
+    ops = [
+        sum(".softmax" in n.name or n.name.startswith("softmax") for n in s.graph("passed").ops)
+        for s in (session, careful)
+    ]
     assert ops[0] == ops[1] - 2

@@ -32,12 +32,19 @@ class Two(PyBudaModule):
         return op.Add("sum", op.Matmul("m1", y, self.b), wide)
 
 
-@pytest.mark.parametrize(("groups", "parts"), [
-    ([("A", -1, 2)], {"m0": 2}), ([("A", [-2, -1], [3, 2])], {"m0": 6}),
-    ([("A", -1, 4), ("B", -2, 4)], {"m0": 4, "m1": 4}),
-    ([("m0", -2, 2), "gelu"], {"m0": 2}), ([("gelu", [-3, -2], [2, 4])], {"gelu": 8}), ([("sum", -1, 2)], {"sum": 2}),
-    ([("m1", -3, 2)], {"m1": 2}), ([("cat", -2, 2)], {"cat": 2}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("groups", "parts"),
+    [
+        ([("A", -1, 2)], {"m0": 2}),
+        ([("A", [-2, -1], [3, 2])], {"m0": 6}),
+        ([("A", -1, 4), ("B", -2, 4)], {"m0": 4, "m1": 4}),
+        ([("m0", -2, 2), "gelu"], {"m0": 2}),
+        ([("gelu", [-3, -2], [2, 4])], {"gelu": 8}),
+        ([("sum", -1, 2)], {"sum": 2}),
+        ([("m1", -3, 2)], {"m1": 2}),
+        ([("cat", -2, 2)], {"cat": 2}),
+    ],
+)
 def test_parts_give_the_whole(groups: list[Any], parts: dict[str, int]) -> None:
     graph = from_pybuda(Two(), X)
     config.insert_fracture_group(groups)
@@ -52,10 +59,15 @@ def test_parts_give_the_whole(groups: list[Any], parts: dict[str, int]) -> None:
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("group", "message"), [
-    (("A", -1, 5), "no 5 equal parts"), (("r", -2, 2), "not cut along"), (("none", -1, 2), "no op or parameter"),
-    (("cat", -1, 2), "not cut along"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [
+        (("A", -1, 5), "no 5 equal parts"),
+        (("r", -2, 2), "not cut along"),
+        (("none", -1, 2), "no op or parameter"),
+        (("cat", -1, 2), "not cut along"),
+    ],
+)
 def test_what_cannot_be_cut(group: Any, message: str) -> None:
     name, dim, count = group
     with pytest.raises(UnsupportedOp, match=message):

@@ -59,20 +59,37 @@ class OverRows(torch.nn.Module):
 
 MODELS = {
     "over_rows": OverRows(),
-    "softmax": torch.nn.Softmax(-1), "log_softmax": torch.nn.LogSoftmax(-1), "relu": torch.nn.ReLU(),
-    "layernorm": torch.nn.LayerNorm(LONG), "root": Root(), "scale": Scale(LONG), "head": Head(LONG),
-}  # fmt: skip
+    "softmax": torch.nn.Softmax(-1),
+    "log_softmax": torch.nn.LogSoftmax(-1),
+    "relu": torch.nn.ReLU(),
+    "layernorm": torch.nn.LayerNorm(LONG),
+    "root": Root(),
+    "scale": Scale(LONG),
+    "head": Head(LONG),
+}
 CASES = [
-    ("softmax", (1,), 0.0), ("softmax", (40,), -90.0), ("softmax", (2, 3, 5), 0.0), ("log_softmax", (3,), -500.0),
-    ("relu", (1,), 0.0), ("layernorm", (1,), -70.0), ("layernorm", (2, 40), 5.0), ("root", (3,), 2.0),
-    ("root", (33,), -2.0), ("scale", (3,), 0.0), ("scale", (2, 3), 0.0), ("over_rows", (3,), 0.0),
-    ("over_rows", (40,), -5.0), ("head", (1,), 0.0), ("head", (40,), 0.0),
-]  # fmt: skip
+    ("softmax", (1,), 0.0),
+    ("softmax", (40,), -90.0),
+    ("softmax", (2, 3, 5), 0.0),
+    ("log_softmax", (3,), -500.0),
+    ("relu", (1,), 0.0),
+    ("layernorm", (1,), -70.0),
+    ("layernorm", (2, 40), 5.0),
+    ("root", (3,), 2.0),
+    ("root", (33,), -2.0),
+    ("scale", (3,), 0.0),
+    ("scale", (2, 3), 0.0),
+    ("over_rows", (3,), 0.0),
+    ("over_rows", (40,), -5.0),
+    ("head", (1,), 0.0),
+    ("head", (40,), 0.0),
+]
 
 
-@pytest.mark.parametrize(("name", "lead", "offset", "device"), [
-    (*case, ("grayskull", "wormhole_b0", "blackhole")[k % 3]) for k, case in enumerate(CASES)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "lead", "offset", "device"),
+    [(*case, ("grayskull", "wormhole_b0", "blackhole")[k % 3]) for k, case in enumerate(CASES)],
+)
 def test_a_long_row_agrees_with_torch(name: str, lead: tuple[int, ...], offset: float, device: str) -> None:
     model = MODELS[name]
     x = torch.randn(*lead, 64 if name == "head" else LONG, generator=torch.Generator().manual_seed(0)) * 3 + offset
@@ -98,8 +115,9 @@ def test_vocabularies_are_cut_with_little_padding(size: int) -> None:
 
 def test_what_else_reads_the_row_leaves_it_whole() -> None:
     model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(LONG, 8))  # sums the row against weights
-    report = next(r for r in passes.run(from_torch(model, (torch.zeros(1, LONG),), name="whole")).reports
-                  if r.name == "long_rows")  # fmt: skip
+    report = next(
+        r for r in passes.run(from_torch(model, (torch.zeros(1, LONG),), name="whole")).reports if r.name == "long_rows"
+    )
     assert report.rewrites == 0
 
 

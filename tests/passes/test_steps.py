@@ -100,8 +100,11 @@ def test_frames(trace: PassTrace) -> None:
             assert marked[2] == {c.name for c in step.changes.changed} & set(names)
             assert frame.meta["changes"] == sum(counts)
             for name, what in zip(frame.text("change_name"), frame.columns["change_what"].tolist(), strict=True):
-                groups = {"added": step.changes.added, "removed": step.changes.removed,
-                          "changed": tuple(c.name for c in step.changes.changed)}
+                groups = {
+                    "added": step.changes.added,
+                    "removed": step.changes.removed,
+                    "changed": tuple(c.name for c in step.changes.changed),
+                }
                 assert name in groups[CHANGES[what]]
             parents = frame.columns["group_parent"].tolist()
             assert all(parents[g] in frame.meta["open"] for g in frame.meta["open"] if g)

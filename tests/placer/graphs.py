@@ -24,9 +24,7 @@ def placed_as_chosen(
     """The placement of the epochs that the policy chooses, before any step makes them better."""
     state = choose_epochs(PlaceContext.of(graph, device, options, overrides))
     value = objective(state.problem, state.segments) if state.policy == "Optimal" else None
-    return assemble(
-        state.problem, state.segments, state.policy, state.context.constraints.unmatched, objective=value
-    )
+    return assemble(state.problem, state.segments, state.policy, state.context.constraints.unmatched, objective=value)
 
 
 class Sketch:

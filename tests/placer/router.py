@@ -30,7 +30,10 @@ class Use:
     def faults(self) -> list[str]:
         """What of it no core can do."""
         limits = {
-            "fan_out": FAN_OUT, "producer_phases": PHASES, "consumer_phases": PHASES, "dram_in": DRAM_IN,
+            "fan_out": FAN_OUT,
+            "producer_phases": PHASES,
+            "consumer_phases": PHASES,
+            "dram_in": DRAM_IN,
             "readers": READERS,
         }
         matches = [f"{name} {getattr(self, name)}" for name, most in limits.items() if getattr(self, name) > most]
@@ -122,7 +125,8 @@ def prefetched(text: str) -> dict[str, int]:
     return {
         name: sum(
             max(len(np.unique(c)) for c in _read(op, port, netlist["queues"][source])[0])
-            for port, source in enumerate(op["inputs"]) if source in selected
+            for port, source in enumerate(op["inputs"])
+            if source in selected
         )
         for name, op in _ops(netlist).items()
     }

@@ -136,11 +136,13 @@ def test_every_shape_has_its_reason_id_text_and_remedy(op: str) -> None:
 @pytest.mark.parametrize(
     ("limiter", "text"),
     [
-        ("kernel", "kernel"), ("input 1 dram", "DRAM reads (input 1)"),
+        ("kernel", "kernel"),
+        ("input 1 dram", "DRAM reads (input 1)"),
         ("input 0 noc", "NoC reads (input 0)"),
-        ("output host", "host link writes (output)"), ("picker dram", "DRAM reads (picker)"),
+        ("output host", "host link writes (output)"),
+        ("picker dram", "DRAM reads (picker)"),
         ("output noc", "NoC writes (output)"),
     ],
-)  # fmt: skip
+)
 def test_what_limits_an_op_is_said_in_words(limiter: str, text: str) -> None:
     assert spoken(limiter) == text

@@ -82,8 +82,10 @@ def test_no_choice_of_epochs_and_candidates_beats_the_bound_and_some_come_near(
         assert bound >= 0.6 * exact
 
 
-@pytest.mark.parametrize(("device", "policy", "name", "microbatch"),
-                         pairs(DEVICES, ["Optimal", "Ribbon", "SingleOpPerEpoch"], GRAPHS, [1, 64]))
+@pytest.mark.parametrize(
+    ("device", "policy", "name", "microbatch"),
+    pairs(DEVICES, ["Optimal", "Ribbon", "SingleOpPerEpoch"], GRAPHS, [1, 64]),
+)
 def test_no_policy_beats_the_bound(device: str, policy: str, name: str, microbatch: int) -> None:
     p = placed(GRAPHS[name](), load_device(device), balancer_policy=policy, microbatch=microbatch)
     assert p.report is not None
@@ -241,8 +243,12 @@ def _pictures(device: str, options: CompileOptions) -> Graph:
 def test_no_epoch_is_excluded_at_the_time_that_the_simulator_says(device: str, name: str) -> None:
     """Where no other rows are legal than those of the epoch all that is left is when each op does what."""
     rng, options, spec = np.random.default_rng(11), CompileOptions(microbatch=64), load_device(device)
-    graphs = {"convolutions": lambda: convolutions(32, 64, 2), "encoder": lambda: encoder(1),
-              "residuals": lambda: residuals(2, 128), "pictures": lambda: _pictures(device, options)}  # fmt: skip
+    graphs = {
+        "convolutions": lambda: convolutions(32, 64, 2),
+        "encoder": lambda: encoder(1),
+        "residuals": lambda: residuals(2, 128),
+        "pictures": lambda: _pictures(device, options),
+    }
     graph = graphs[name]()
     problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph))
     runs, legal, close = least_runs(problem), dict(problem.costs.legal), []

@@ -30,9 +30,8 @@ REQUESTS = st.lists(st.tuples(st.integers(1, 80), st.integers(1, 40_000_000)), m
 def test_dram_buffers_are_apart_aligned_and_in_bounds(device: str, algorithm: str, shapes: list) -> None:
     spec = load_device(device)
     requests = [
-        BufferRequest(
-            f"q{i}", spec.chips[i % len(spec.chips)], n, size, epoch=i % 5
-        ) for i, (n, size) in enumerate(shapes)
+        BufferRequest(f"q{i}", spec.chips[i % len(spec.chips)], n, size, epoch=i % 5)
+        for i, (n, size) in enumerate(shapes)
     ]
     try:
         placed = allocate(requests, spec, algorithm).buffers
@@ -85,9 +84,7 @@ def test_a_chosen_channel_is_kept() -> None:
 
 def test_a_full_device_names_the_queue_and_the_bytes() -> None:
     with pytest.raises(PlacementError) as raised:
-        allocate(
-            [BufferRequest("small", 0, 1, 4096), BufferRequest("huge", 0, 1, 1 << 33)], load_device("wormhole_b0")
-        )
+        allocate([BufferRequest("small", 0, 1, 4096), BufferRequest("huge", 0, 1, 1 << 33)], load_device("wormhole_b0"))
     (finding,) = raised.value.diagnostics
     assert finding.where == "huge" and str(1 << 33) in finding.message
 
@@ -216,9 +213,9 @@ def test_closest_takes_the_near_channel_and_spreads_within_an_epoch() -> None:
     result = allocate([BufferRequest("q", 0, 2, 4096, hops=near, epoch=1)], spec, "CLOSEST").buffers
     assert result["q"][0][0] == 4 and result["q"][1][0] != 4
     other = allocate(
-        [
-            BufferRequest("a", 0, 1, 4096, hops=near, epoch=1), BufferRequest("b", 0, 1, 4096, hops=near, epoch=2)
-        ], spec, "CLOSEST"
+        [BufferRequest("a", 0, 1, 4096, hops=near, epoch=1), BufferRequest("b", 0, 1, 4096, hops=near, epoch=2)],
+        spec,
+        "CLOSEST",
     ).buffers
     assert other["a"][0][0] == other["b"][0][0] == 4
 

@@ -121,8 +121,15 @@ def test_all_producers_of_an_op_give_way_where_one_is_not_enough() -> None:
     """A sum on 36 cores of two tensors that one core each makes: each would need more streams than a core has."""
     s = Sketch()
     x = s.input("x", 1, 1, 192, 192)
-    s.output(s.op("sum", HwBinary("add"), (1, 1, 192, 192), s.op("a", HwUnary("exp"), (1, 1, 192, 192), x),
-                  s.op("b", HwUnary("sqrt"), (1, 1, 192, 192), x)))  # fmt: skip
+    s.output(
+        s.op(
+            "sum",
+            HwBinary("add"),
+            (1, 1, 192, 192),
+            s.op("a", HwUnary("exp"), (1, 1, 192, 192), x),
+            s.op("b", HwUnary("sqrt"), (1, 1, 192, 192), x),
+        )
+    )
     problem = problem_from(s.graph)
     first, last = problem.number["a"], problem.number["sum"] + 1
     picked = {}

@@ -73,8 +73,11 @@ def test_what_is_found_for_one_layer_is_taken_for_all_like_it() -> None:
     ]
     segments = [with_stall_cycles(problem, s, {}) for s in segments]
     before = sum(epoch_cost(problem, s) for s in segments)
-    result = next(r for r in (search_on(problem, segments, steps) for steps in range(1, 60)) if len(r.curve) > 2
-                  or r.curve[-1][1] < r.curve[0][1])  # fmt: skip
+    result = next(
+        r
+        for r in (search_on(problem, segments, steps) for steps in range(1, 60))
+        if len(r.curve) > 2 or r.curve[-1][1] < r.curve[0][1]
+    )
     assert result.curve[0][1] == pytest.approx(before)
     after = sum(epoch_cost(result.problem, s) for s in result.segments)
     assert result.curve[-1][1] == pytest.approx(after)

@@ -65,8 +65,9 @@ def time_of(result: CompileResult) -> float:
     return result.placement.report.objective.time
 
 
-@pytest.mark.parametrize(("batch", "device", "policy"),
-                         pairs([1, 8, 64], ["grayskull", "wormhole_b0"], ["Optimal", "Ribbon"]))
+@pytest.mark.parametrize(
+    ("batch", "device", "policy"), pairs([1, 8, 64], ["grayskull", "wormhole_b0"], ["Optimal", "Ribbon"])
+)
 def test_the_objective_is_the_time_of_the_batch(device: str, batch: int, policy: str) -> None:
     result = compiled(device, microbatch=batch, balancer_policy=policy)
     assert time_of(result) * batch == pytest.approx(simulate(result, batch).cycles, rel=0.05)
@@ -182,15 +183,20 @@ def test_a_weight_is_preloaded_in_one_epoch_and_streamed_in_another() -> None:
     module, inputs, graph = model()
     readers = [n.name for n in compiled("wormhole_b0", microbatch=4).lowered.ops if "both" in str(n.sources)]
     assert len(readers) == 2
-    overrides = (Override("prologue", readers[0], {1: True}), Override("prologue", readers[1], {1: False}),
-             Override("epoch_break", readers[1]))  # fmt: skip
+    overrides = (
+        Override("prologue", readers[0], {1: True}),
+        Override("prologue", readers[1], {1: False}),
+        Override("epoch_break", readers[1]),
+    )
     result = compile_graph(graph, "wormhole_b0", CompileOptions(microbatch=4), overrides)
     both = next(s for s in result.lowered[readers[0]].sources if "both" in s)
     message = [
         setting.fields["prologue"]
-        for program in result.netlist.programs for step in program.instructions
-        for name, setting in (getattr(step, "settings", None) or {}).items() if name == both
-    ]  # fmt: skip
+        for program in result.netlist.programs
+        for step in program.instructions
+        for name, setting in (getattr(step, "settings", None) or {}).items()
+        if name == both
+    ]
     assert message == [True, False]
     got = Runner(result).run([inputs] * 4)
     for out in got:

@@ -90,8 +90,11 @@ def check(graph: Graph, device: DeviceSpec, p: Placement) -> None:
                 assert f"e2e_{edge.source}_0" in p.queues
     assert all(n <= MAX_FAN_OUT_STREAMS for n in streams.values())
     for name in p.ops:
-        crosses = any(p.ops[u].epoch != p.ops[name].epoch or port in queued_ports(graph[u])
-                      for u, port in users[name] if u in p.ops)
+        crosses = any(
+            p.ops[u].epoch != p.ops[name].epoch or port in queued_ports(graph[u])
+            for u, port in users[name]
+            if u in p.ops
+        )
         assert crosses == (f"e2e_{name}_0" in p.queues)
     spans: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
     for q in p.queues.values():
@@ -113,8 +116,9 @@ def check(graph: Graph, device: DeviceSpec, p: Placement) -> None:
         assert location == "host" or ranges[0][0] >= device.dram_start(channel)
 
 
-@pytest.mark.parametrize(("policy", "device", "name"),
-                         pairs(["Optimal", "NLP", "MinimizeGrid", "SingleOpPerEpoch"], DEVICES, GRAPHS))
+@pytest.mark.parametrize(
+    ("policy", "device", "name"), pairs(["Optimal", "NLP", "MinimizeGrid", "SingleOpPerEpoch"], DEVICES, GRAPHS)
+)
 def test_a_placement_keeps_every_rule(name: str, device: str, policy: str) -> None:
     graph, spec = GRAPHS[name](), load_device(device)
     p = placed(graph, spec, balancer_policy=policy)
@@ -312,8 +316,11 @@ def test_why_names_the_limit_and_the_refusals() -> None:
 def test_why_names_what_limits_the_epoch_as_well() -> None:
     """Equal ops of equal layers take equally long; the report names one of them."""
     p = placed(encoder(2), load_device("wormhole_b0"))
-    tied = {op: p.report.epochs[spot.epoch].limiter_op for op, spot in p.ops.items()
-            if p.report.op_limiters[op][1] == p.report.epochs[spot.epoch].limiter_cycles}
+    tied = {
+        op: p.report.epochs[spot.epoch].limiter_op
+        for op, spot in p.ops.items()
+        if p.report.op_limiters[op][1] == p.report.epochs[spot.epoch].limiter_cycles
+    }
     assert {op == limiter for op, limiter in tied.items()} == {True, False}
     for op, limiter in tied.items():
         assert (f"It is the slowest op of the epoch, and so is {limiter}" in why(p, op, 80).text) == (op != limiter)

@@ -70,8 +70,10 @@ def best_objective(name: str, device: str, microbatch: int) -> float:
     return objective(placed(GRAPHS[name](), load_device(device), microbatch=microbatch), microbatch)
 
 
-@pytest.mark.parametrize(("policy", "device", "name", "microbatch"), pairs(
-    [p for p in POLICIES if p != "Optimal"], ["grayskull", "wormhole_b0"], GRAPHS, (1, 16)))
+@pytest.mark.parametrize(
+    ("policy", "device", "name", "microbatch"),
+    pairs([p for p in POLICIES if p != "Optimal"], ["grayskull", "wormhole_b0"], GRAPHS, (1, 16)),
+)
 def test_every_policy_keeps_every_rule_and_optimal_is_no_worse(
     policy: str, device: str, name: str, microbatch: int
 ) -> None:
@@ -366,9 +368,7 @@ def test_runs_that_are_far_behind_their_cuts_change_no_choice(monkeypatch: pytes
 
 def test_a_search_that_shares_the_costs_of_another_one_chooses_as_if_it_were_alone() -> None:
     first, second = problem_of(encoder(2)), problem_of(encoder(3))
-    shared = Problem.of(
-        second.graph, second.models, first.device, first.options, second.order, costs=first.costs
-    )
+    shared = Problem.of(second.graph, second.models, first.device, first.options, second.order, costs=first.costs)
     alone = Optimal(second, quiet).run()
     one = Optimal(first, quiet)
     one.run()

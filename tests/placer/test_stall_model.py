@@ -265,8 +265,9 @@ def test_no_cut_and_no_shapes_are_better_than_those_chosen(name: str, batch: int
     assert reached <= objective(problem, plain).total + 1e-6
 
 
-@pytest.mark.parametrize(("name", "batch", "device"), pairs(
-    ["diamond", "encoder", "convolutions"], [1, 24], ["grayskull", "wormhole_b0"]))
+@pytest.mark.parametrize(
+    ("name", "batch", "device"), pairs(["diamond", "encoder", "convolutions"], [1, 24], ["grayskull", "wormhole_b0"])
+)
 def test_mending_takes_what_the_choice_of_epochs_charged(name: str, device: str, batch: int) -> None:
     result = {"diamond": diamond(), "encoder": encoder(2, 128, 256), "convolutions": convolutions(32, 64, 3)}
     problem, segments = chosen(result[name], device, batch)
@@ -297,8 +298,9 @@ def test_parts_of_a_run_that_cannot_be_held_as_one_know_the_rows_before_them(mon
         return ready(segment, upstream_rows)
 
     monkeypatch.setattr(sys.modules[Optimal.__module__], "choose_rows", refused)
-    monkeypatch.setattr(policy, "realise", lambda a, b, upstream_rows: realise(a, b,
-        upstream_rows) if b - a <= 3 else None)
+    monkeypatch.setattr(
+        policy, "realise", lambda a, b, upstream_rows: realise(a, b, upstream_rows) if b - a <= 3 else None
+    )
     monkeypatch.setattr(policy, "ready", noted)
     parts = policy.settle(path)
     assert len(parts) > len(path) and len(existing) == len(parts)

@@ -43,7 +43,16 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(OverrideError) as caught:
         refused(encoder(1), WRONG)
     assert [d.where for d in caught.value.diagnostics] == [
-        "l0.q", "l0.q", "l0.q", "l0.q", "l0.k", "l0.v", "l0.up", "l0.q.w", "e2e_l0.q_0", "l0.ctx",
+        "l0.q",
+        "l0.q",
+        "l0.q",
+        "l0.q",
+        "l0.k",
+        "l0.v",
+        "l0.up",
+        "l0.q.w",
+        "e2e_l0.q_0",
+        "l0.ctx",
     ]
     assert all(d.fix for d in caught.value.diagnostics)
 

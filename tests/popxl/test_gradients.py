@@ -70,20 +70,30 @@ def _branch(truth: bool) -> tuple[Callable[..., Any], Callable[..., torch.Tensor
 
 GROUPS: dict[str, dict[str, Case]] = {
     "one operand": {
-        "abs": Case(ops.abs, torch.abs), "cos": Case(ops.cos, torch.cos), "sin": Case(ops.sin, torch.sin),
-        "exp": Case(ops.exp, torch.exp), "log": Case(ops.log, torch.log, positive=True),
-        "log2": Case(ops.log2, torch.log2, positive=True), "sqrt": Case(ops.sqrt, torch.sqrt, positive=True),
-        "tanh": Case(ops.tanh, torch.tanh), "relu": Case(ops.relu, torch.relu),
+        "abs": Case(ops.abs, torch.abs),
+        "cos": Case(ops.cos, torch.cos),
+        "sin": Case(ops.sin, torch.sin),
+        "exp": Case(ops.exp, torch.exp),
+        "log": Case(ops.log, torch.log, positive=True),
+        "log2": Case(ops.log2, torch.log2, positive=True),
+        "sqrt": Case(ops.sqrt, torch.sqrt, positive=True),
+        "tanh": Case(ops.tanh, torch.tanh),
+        "relu": Case(ops.relu, torch.relu),
         "gelu": Case(ops.gelu, lambda x: nn.gelu(x, approximate="tanh"), rtol=1e-3),
-        "geluerf": Case(ops.geluerf, nn.gelu, rtol=1e-3), "swish": Case(ops.swish, nn.silu),
-        "negate": Case(ops.negate, torch.neg), "clip": Case(lambda x: ops.clip(x, -0.5, 0.5),
-                                                            lambda x: torch.clamp(x, -0.5, 0.5)),
-        "pow": Case(lambda x: ops.pow(x, 3.0), lambda x: x**3), "identity": Case(ops.identity, torch.clone),
+        "geluerf": Case(ops.geluerf, nn.gelu, rtol=1e-3),
+        "swish": Case(ops.swish, nn.silu),
+        "negate": Case(ops.negate, torch.neg),
+        "clip": Case(lambda x: ops.clip(x, -0.5, 0.5), lambda x: torch.clamp(x, -0.5, 0.5)),
+        "pow": Case(lambda x: ops.pow(x, 3.0), lambda x: x**3),
+        "identity": Case(ops.identity, torch.clone),
     },
     "two operands": {
-        "add": Case(ops.add, torch.add, ((3, 4), (4,))), "sub": Case(ops.sub, torch.sub, ((3, 4), (3, 1))),
-        "mul": Case(ops.mul, torch.mul, ((3, 4), (1, 4))), "div": Case(ops.div, torch.div, TWO, True),
-        "maximum": Case(ops.maximum, torch.maximum, TWO), "matmul": Case(ops.matmul, torch.matmul, ((3, 4), (4, 2))),
+        "add": Case(ops.add, torch.add, ((3, 4), (4,))),
+        "sub": Case(ops.sub, torch.sub, ((3, 4), (3, 1))),
+        "mul": Case(ops.mul, torch.mul, ((3, 4), (1, 4))),
+        "div": Case(ops.div, torch.div, TWO, True),
+        "maximum": Case(ops.maximum, torch.maximum, TWO),
+        "matmul": Case(ops.matmul, torch.matmul, ((3, 4), (4, 2))),
         "matmul of vectors": Case(ops.matmul, torch.matmul, ((4,), (4, 3))),
         "matmul of stacks": Case(ops.matmul, torch.matmul, ((2, 3, 4), (4, 2))),
         "scaled_add": Case(lambda x, y: ops.scaled_add(x, y, 2.0, 0.5), lambda x, y: 2 * x + 0.5 * y, TWO),
@@ -92,7 +102,8 @@ GROUPS: dict[str, dict[str, Case]] = {
     },
     "moves": {
         "reshape": Case(lambda x: ops.reshape(x, (2, 6)), lambda x: x.reshape(2, 6)),
-        "flatten": Case(ops.flatten, torch.flatten), "transpose": Case(ops.transpose, lambda x: x.T),
+        "flatten": Case(ops.flatten, torch.flatten),
+        "transpose": Case(ops.transpose, lambda x: x.T),
         "squeeze": Case(ops.squeeze, torch.squeeze, ((3, 1, 4),)),
         "slice": Case(lambda x: ops.slice(x, [0, 3], [2, 0], [1, -1], [0, 1]), lambda x: x[:2].flip(1)[:, :3]),
         "subsample": Case(lambda x: ops.subsample(x, [2, 3]), lambda x: x[::2, ::3]),
@@ -102,38 +113,50 @@ GROUPS: dict[str, dict[str, Case]] = {
         "tied_gather": Case(lambda x, i: ops.tied_gather(x, i, 1), lambda x, i: x[:, i.long()], rest=(INDICES,)),
     },
     "reductions": {
-        "sum": Case(lambda x: ops.sum(x, 1), lambda x: x.sum(1)), "mean": Case(ops.mean, torch.mean),
+        "sum": Case(lambda x: ops.sum(x, 1), lambda x: x.sum(1)),
+        "mean": Case(ops.mean, torch.mean),
         "l1": Case(lambda x: ops.l1(x, 1), lambda x: x.abs().sum(1)),
         "l2": Case(lambda x: ops.l2(x, 0, True), lambda x: x.norm(dim=0, keepdim=True)),
         "logsum": Case(lambda x: ops.logsum(x, 1), lambda x: x.sum(1).log(), positive=True),
         "logsumexp": Case(lambda x: ops.logsumexp(x, 1), lambda x: x.logsumexp(1)),
-        "max": Case(lambda x: ops.max(x, 1), lambda x: x.amax(1)), "min": Case(lambda x: ops.min(x, 1),
-                                                                             lambda x: x.amin(1)),
+        "max": Case(lambda x: ops.max(x, 1), lambda x: x.amax(1)),
+        "min": Case(lambda x: ops.min(x, 1), lambda x: x.amin(1)),
         "prod": Case(lambda x: ops.prod(x, 1), lambda x: x.prod(1)),
         "sumsquare": Case(lambda x: ops.sumsquare(x, 0), lambda x: x.square().sum(0)),
         "cumsum": Case(lambda x: ops.cumsum(x, 1), lambda x: x.cumsum(1)),
         "softmax": Case(lambda x: ops.softmax(x, 1), lambda x: x.softmax(1)),
-        "nll_loss": Case(lambda x, i: ops.nll_loss(ops.softmax(x, 1), i),
-                         lambda x, i: nn.cross_entropy(x, i.long()), rest=(LABELS,)),
+        "nll_loss": Case(
+            lambda x, i: ops.nll_loss(ops.softmax(x, 1), i), lambda x, i: nn.cross_entropy(x, i.long()), rest=(LABELS,)
+        ),
     },
     "layers": {
-        "layer_norm": Case(ops.layer_norm, lambda x, w, b: nn.layer_norm(x, (4,), w, b), ((3, 4), (4,), (4,)),
-                           rtol=1e-3),
-        "group_norm": Case(lambda x, w, b: ops.group_norm(x, w, b, 2), lambda x, w, b: nn.group_norm(x, 2, w, b),
-                           ((3, 4), (4,), (4,)), rtol=1e-3),
-        "conv": Case(lambda x: ops.conv(x, popxl.constant(WEIGHT), padding=(1, 0, 0, 1)),
-                     lambda x: nn.conv2d(nn.pad(x, (0, 1, 1, 0)), torch.from_numpy(WEIGHT).double()),
-                     IMAGE),
+        "layer_norm": Case(
+            ops.layer_norm, lambda x, w, b: nn.layer_norm(x, (4,), w, b), ((3, 4), (4,), (4,)), rtol=1e-3
+        ),
+        "group_norm": Case(
+            lambda x, w, b: ops.group_norm(x, w, b, 2),
+            lambda x, w, b: nn.group_norm(x, 2, w, b),
+            ((3, 4), (4,), (4,)),
+            rtol=1e-3,
+        ),
+        "conv": Case(
+            lambda x: ops.conv(x, popxl.constant(WEIGHT), padding=(1, 0, 0, 1)),
+            lambda x: nn.conv2d(nn.pad(x, (0, 1, 1, 0)), torch.from_numpy(WEIGHT).double()),
+            IMAGE,
+        ),
         "average_pool": Case(lambda x: ops.average_pool(x, (2, 2), (2, 2)), lambda x: nn.avg_pool2d(x, 2), IMAGE),
         "max_pool": Case(lambda x: ops.max_pool(x, (2, 2), (2, 2)), lambda x: nn.max_pool2d(x, 2), IMAGE),
-        "interpolate": Case(lambda x: ops.interpolate(x, (1.0, 1.0, 2.0, 2.0)),
-                            lambda x: nn.interpolate(x, scale_factor=2.0), IMAGE),
+        "interpolate": Case(
+            lambda x: ops.interpolate(x, (1.0, 1.0, 2.0, 2.0)), lambda x: nn.interpolate(x, scale_factor=2.0), IMAGE
+        ),
     },
     "control": {
-        "repeat": Case(*_loop(3), ((3, 4), (4, 4), (3, 4))), "repeat once": Case(*_loop(1), ((3, 4), (4, 4), (3, 4))),
-        "then": Case(*_branch(True), ((3, 4), (4, 4))), "else": Case(*_branch(False), ((3, 4), (4, 4))),
+        "repeat": Case(*_loop(3), ((3, 4), (4, 4), (3, 4))),
+        "repeat once": Case(*_loop(1), ((3, 4), (4, 4), (3, 4))),
+        "then": Case(*_branch(True), ((3, 4), (4, 4))),
+        "else": Case(*_branch(False), ((3, 4), (4, 4))),
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -149,8 +172,9 @@ def test_gradients_are_torchs(group: str) -> None:
             site = ops.call_with_info(graph, *ins)
             info = transforms.autodiff(graph, graph.outputs[:1], graph.inputs[: len(case.shapes)])
             seed = np.cos(np.arange(np.prod(graph.outputs[0].shape))).astype(np.float32)
-            grads = ops.call(info.graph, popxl.constant(seed.reshape(graph.outputs[0].shape)),
-                             inputs_dict=info.inputs_dict(site))  # fmt: skip
+            grads = ops.call(
+                info.graph, popxl.constant(seed.reshape(graph.outputs[0].shape)), inputs_dict=info.inputs_dict(site)
+            )
             streams[name] = [popxl.d2h_stream(g.shape, g.dtype) for g in grads]
             for stream, grad in zip(streams[name], grads, strict=True):
                 ops.host_store(stream, grad)

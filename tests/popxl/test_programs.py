@@ -155,8 +155,12 @@ EDGES = np.array([0, 1, -1, 2**31 - 1, -(2**31), 2**24 + 1, -(2**24) - 1], np.in
 def test_int32_runs_on_the_grid_and_wraps() -> None:
     """Streams, a variable, a repeat that counts, a mask: with NumPy's numbers at the edges of 32 bits."""
     rng, shape = np.random.default_rng(3), (5, 40)
-    x, y = (np.where(rng.random(shape) < 0.3, rng.choice(EDGES, shape), rng.integers(-(2**31), 2**31, shape))
-            .astype(np.int32) for _ in range(2))  # fmt: skip
+    x, y = (
+        np.where(rng.random(shape) < 0.3, rng.choice(EDGES, shape), rng.integers(-(2**31), 2**31, shape)).astype(
+            np.int32
+        )
+        for _ in range(2)
+    )
     mask = rng.random(shape) < 0.5
     ir = popxl.Ir()
     with ir.main_graph, popxl.in_sequence():
@@ -168,10 +172,17 @@ def test_int32_runs_on_the_grid_and_wraps() -> None:
         body = ir.create_graph(lambda n, step: n + step, a, b)
         (counted,) = ops.repeat(body, 5, a, b)
         made = {
-            "total": total, "most": ops.maximum(total, b), "chosen": ops.where(c, total, b), "relu": ops.relu(a),
-            "less": a - 5, "counted": counted, "turned": ops.transpose(a), "product": a * b, "v": v,
+            "total": total,
+            "most": ops.maximum(total, b),
+            "chosen": ops.where(c, total, b),
+            "relu": ops.relu(a),
+            "less": a - 5,
+            "counted": counted,
+            "turned": ops.transpose(a),
+            "product": a * b,
+            "v": v,
             "at": ops.argmax(ops.cast(a, popxl.float32), dim=1) + 1,
-        }  # fmt: skip
+        }
         outs = {name: popxl.d2h_stream(t.shape, t.dtype) for name, t in made.items()}
         for name, t in made.items():
             ops.host_store(outs[name], t)
@@ -181,10 +192,17 @@ def test_int32_runs_on_the_grid_and_wraps() -> None:
     with np.errstate(over="ignore"):
         s = x + y
         wanted = {
-            "total": s, "most": np.maximum(s, y), "chosen": np.where(mask, s, y), "relu": np.maximum(x, 0),
-            "less": x - 5, "counted": x + 5 * y, "turned": x.T, "product": x * y, "v": s + np.int32(2**31 - 2),
+            "total": s,
+            "most": np.maximum(s, y),
+            "chosen": np.where(mask, s, y),
+            "relu": np.maximum(x, 0),
+            "less": x - 5,
+            "counted": x + 5 * y,
+            "turned": x.T,
+            "product": x * y,
+            "v": s + np.int32(2**31 - 2),
             "at": np.argmax(x.astype(np.float32), 1) + 1,
-        }  # fmt: skip
+        }
     for name, want in wanted.items():
         assert got[outs[name]].dtype == np.int32 and np.array_equal(got[outs[name]], want), name
     places = {(e.type, e.kind, e.reason) for e in session.report if e.kind != "program"}

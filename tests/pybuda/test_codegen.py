@@ -40,8 +40,12 @@ def test_a_module_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         module.process_framework_parameters(nn.Linear(2, 2))
     module.process_framework_parameters(model)
     pybuda.config.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
-    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=module,
-                             optimizer=pybuda.SGD(0.5, parameters=module.get_parameters()))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0",
+        arch=pybuda.BackendDevice.Wormhole_B0,
+        module=module,
+        optimizer=pybuda.SGD(0.5, parameters=module.get_parameters()),
+    )
     assert {p.get_name() for p in module.get_parameters()} >= {"first.weight", "second.bias", "norm.weight"}
     result = pybuda.pybuda_compile(device, "two layers", x, mask, verify_cfg=pybuda.VerifyConfig())
     for have, want in zip(result.outputs, model(x, mask), strict=True):

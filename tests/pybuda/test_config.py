@@ -150,9 +150,12 @@ def test_a_changed_option_compiles_again() -> None:
 
 def test_options_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     pybuda.set_configuration_options(
-        balancer_policy="Ribbon", accumulate_df=DataFormat.Float16_b, math_fidelity=pybuda.MathFidelity.HiFi4,
-        enable_t_streaming=False, dram_placement_algorithm=pybuda.DRAMPlacementAlgorithm.CLOSEST,
-    )  # fmt: skip
+        balancer_policy="Ribbon",
+        accumulate_df=DataFormat.Float16_b,
+        math_fidelity=pybuda.MathFidelity.HiFi4,
+        enable_t_streaming=False,
+        dram_placement_algorithm=pybuda.DRAMPlacementAlgorithm.CLOSEST,
+    )
     config.add_cpu_fallback_ops(["softmax"])
     options = config._get_global_compiler_config().options(microbatch=4)
     assert options.balancer_policy == "Ribbon" and options.default_accumulate_df is DataFormat.Float16_b
@@ -239,8 +242,19 @@ def test_an_attribute_of_another_type_is_refused_by_the_compile(name: str) -> No
         settings.options()
 
 
-@pytest.mark.parametrize("kind", [DataFormat, MathFidelity, enums.BackendType, enums.BackendDevice, enums.DeviceMode,
-                                  enums.CompileDepth, enums.PerfTraceLevel, enums.DRAMPlacementAlgorithm])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        DataFormat,
+        MathFidelity,
+        enums.BackendType,
+        enums.BackendDevice,
+        enums.DeviceMode,
+        enums.CompileDepth,
+        enums.PerfTraceLevel,
+        enums.DRAMPlacementAlgorithm,
+    ],
+)
 def test_members_of_enumerations_convert_to_numbers(kind: Any) -> None:
     assert [int(member) for member in kind] == [member.value for member in kind]
     assert [kind(int(member)) for member in kind] == list(kind)
@@ -293,7 +307,8 @@ def test_a_device_by_another_configuration(tmp_path: Path) -> None:
     other = CompilerConfig(backend_runtime_params_path=str(params))
     assert device.get_device_config(other).grid_size.r == device.get_device_config().grid_size.r - 2
     assert device.get_device_config(compiler_cfg=CompilerConfig(backend_device_descriptor_path="e150")).arch_name == (
-        "grayskull")
+        "grayskull"
+    )
     assert device.get_device_config().get_harvested_cfg() == [0]
 
 

@@ -56,8 +56,12 @@ def test_numerics_of_device_types(monkeypatch):
 def test_exact_runs_are_trained_exactly():
     """One SGD step on a Golden device is torch's to float32 rounding, in 16-bit formats."""
     net = Net()
-    device = TTDevice("tt0", devtype=BackendType.Golden, module=net,
-                      optimizer=pybuda.optimizers.SGD(learning_rate=0.01, device_params=True))
+    device = TTDevice(
+        "tt0",
+        devtype=BackendType.Golden,
+        module=net,
+        optimizer=pybuda.optimizers.SGD(learning_rate=0.01, device_params=True),
+    )
     device.place_loss_module(pybuda.op.loss.L1Loss("loss"))
     device.push_to_inputs(X)
     device.push_to_target_inputs(torch.zeros(1, 32, 32))
@@ -134,8 +138,9 @@ def test_weights_of_a_convolution_over_phases(stride, padding):
     weights = torch.randn(4, 3, 5, 4, generator=generator, dtype=torch.float64)
     pad = torch.nn.functional.pad
     whole = pad(image, (0, -10 % stride[1], 0, -13 % stride[0]))
-    phases = torch.cat([whole[:, :, i :: stride[0], j :: stride[1]] for i in range(stride[0])
-                        for j in range(stride[1])], dim=1)
+    phases = torch.cat(
+        [whole[:, :, i :: stride[0], j :: stride[1]] for i in range(stride[0]) for j in range(stride[1])], dim=1
+    )
     prestrided, sides = sparse_utils.calculate_conv2d_prestride_weights_and_padding(weights, 13, 10, stride, padding)
     want = torch.nn.functional.conv2d(pad(image, padding), weights, stride=stride)
     assert torch.allclose(torch.nn.functional.conv2d(pad(phases, sides), prestrided), want)

@@ -52,8 +52,9 @@ def device_for(model: nn.Module, sample: torch.Tensor, target: torch.Tensor) -> 
     """In Float32, with the switch on and a loss on the device."""
     pybuda.config._get_global_compiler_config().enable_tvm_dropout = True
     pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
-    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", model),
-                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0", module=pybuda.PyTorchModule("net", model), optimizer=pybuda.SGD(0.1, device_params=True)
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", nn.MSELoss()))
     pybuda.initialize_pipeline(training=True, sample_inputs=(sample,), sample_targets=(target,))
     return device
@@ -84,18 +85,29 @@ def assert_near(have: torch.Tensor, want: torch.Tensor) -> None:
     [
         (Drops, (4, 32), (4, 32)),
         (lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.Dropout2d(0.5)), (2, 3, 10, 10), (2, 8, 8, 8)),
-        (lambda: nn.Sequential(nn.Flatten(0, 1), nn.Dropout(0.5), nn.Linear(16, 8), nn.Unflatten(0, (-1, 3))),
-         (2, 3, 16), (2, 3, 8)),
+        (
+            lambda: nn.Sequential(nn.Flatten(0, 1), nn.Dropout(0.5), nn.Linear(16, 8), nn.Unflatten(0, (-1, 3))),
+            (2, 3, 16),
+            (2, 3, 8),
+        ),
         (lambda: Around(nn.Dropout(0.5)), (2, 3, 16), (2, 4, 16)),
         (lambda: Around(nn.Dropout1d(0.5)), (2, 3, 16), (2, 4, 16)),
         (lambda: Around(nn.Dropout(0.5, inplace=True)), (2, 3, 16), (2, 4, 16)),
         (lambda: Around(nn.Dropout1d(0.5, inplace=True)), (2, 3, 16), (2, 4, 16)),
     ],
-    ids=["module and function", "whole channels", "dim 0 is no microbatch", "residual", "residual of channels",
-         "in place", "channels in place"],
+    ids=[
+        "module and function",
+        "whole channels",
+        "dim 0 is no microbatch",
+        "residual",
+        "residual of channels",
+        "in place",
+        "channels in place",
+    ],
 )
-def test_gradients_are_those_of_torch_with_the_same_seed(make: object, shape: tuple[int, ...],
-                                                         answer: tuple[int, ...]) -> None:  # fmt: skip
+def test_gradients_are_those_of_torch_with_the_same_seed(
+    make: object, shape: tuple[int, ...], answer: tuple[int, ...]
+) -> None:
     """Forward and backward see one mask; each element of a microbatch and each step has its own."""
     torch.manual_seed(0)
     model = make().train()  # type: ignore[operator]
@@ -154,10 +166,12 @@ def test_random_masks_cannot_be_verified() -> None:
     pybuda.config._get_global_compiler_config().enable_tvm_dropout = True
     with pytest.raises(NotSupported, match="masks are random"):
         pybuda.verify.verify_module(
-            pybuda.PyTorchModule("net", Drops().train()), [(1, 32)],
-            pybuda.VerifyConfig(test_kind=pybuda.verify.TestKind.TRAINING, optimizer={"type": "sgd", "params": {
-                "learning_rate": 0.1}}),
-        )  # fmt: skip
+            pybuda.PyTorchModule("net", Drops().train()),
+            [(1, 32)],
+            pybuda.VerifyConfig(
+                test_kind=pybuda.verify.TestKind.TRAINING, optimizer={"type": "sgd", "params": {"learning_rate": 0.1}}
+            ),
+        )
 
 
 def test_a_dropout_that_is_no_op_of_its_own_is_named() -> None:

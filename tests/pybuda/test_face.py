@@ -216,7 +216,7 @@ OPS = {
         lambda o, a, b: o.SparseMatmul("", torch.eye(32).flip(0).to_sparse(), a),
         lambda a, b: a.flip(-2),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OPS)

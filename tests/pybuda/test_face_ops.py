@@ -39,8 +39,10 @@ def value(x: torch.Tensor) -> Tensor:
 X = torch.randn(1, 4, 5, 6, 7, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize(("kernel", "dilation", "pads"), [(3, 1, [1, 1, 1, 1]), (3, 2, [1, 1, 1, 1]),
-                                                          (4, 1, [2, 1, 2, 1]), ((2, 5), 1, [2, 2, 1, 0])])
+@pytest.mark.parametrize(
+    ("kernel", "dilation", "pads"),
+    [(3, 1, [1, 1, 1, 1]), (3, 2, [1, 1, 1, 1]), (4, 1, [2, 1, 2, 1]), ((2, 5), 1, [2, 2, 1, 0])],
+)
 def test_same_padding_of_convolutions_is_pybudas(kernel: Any, dilation: int, pads: list[int]) -> None:
     assert conv2d_padding_to_canonical("same", kernel) == pads
     sizes = (kernel, kernel) if isinstance(kernel, int) else kernel
@@ -55,8 +57,9 @@ def test_same_padding_of_pools_is_half_a_kernel_on_every_side() -> None:
     want = functional.max_pool2d(image, 2, 2, padding=1)
     assert want.shape[-1] == 9
     torch.testing.assert_close(op.MaxPool2d("p", value(image), 2, 2).value(), want)
-    torch.testing.assert_close(op.AvgPool2d("p", value(image), 2, 2).value(),
-                               functional.avg_pool2d(image, 2, 2, padding=1))
+    torch.testing.assert_close(
+        op.AvgPool2d("p", value(image), 2, 2).value(), functional.avg_pool2d(image, 2, 2, padding=1)
+    )
     weights = torch.randn(2, 3, 4, 4)
     want = functional.conv_transpose2d(image, weights, padding=2)
     torch.testing.assert_close(op.Conv2dTranspose("t", value(image), value(weights)).value(), want)
@@ -69,14 +72,22 @@ def test_same_padding_of_pools_is_half_a_kernel_on_every_side() -> None:
 def test_volumes(what: str, last: bool) -> None:
     weights, bias = torch.randn(6, 2, 3, 2, 3), torch.randn(6)
     calls: dict[str, tuple[Callable[[Any], Tensor], torch.Tensor]] = {
-        "conv": (lambda x: op.Conv3d("c", x, value(weights), value(bias), (2, 1, 2), 1, 1, 2, last),
-                 functional.conv3d(X, weights, bias, (2, 1, 2), 1, 1, 2)),
-        "pool": (lambda x: op.MaxPool3d("p", x, (2, 3, 2), 2, (1, 1, 0), channel_last=last),
-                 functional.max_pool3d(X, (2, 3, 2), 2, (1, 1, 0))),
-        "nearest": (lambda x: op.Resize3d("r", x, (10, 3, 14), channel_last=last),
-                    functional.interpolate(X, (10, 3, 14))),
-        "linear": (lambda x: op.Resize3d("r", x, (10, 12, 7), "linear", channel_last=last),
-                   functional.interpolate(X, (10, 12, 7), mode="trilinear")),
+        "conv": (
+            lambda x: op.Conv3d("c", x, value(weights), value(bias), (2, 1, 2), 1, 1, 2, last),
+            functional.conv3d(X, weights, bias, (2, 1, 2), 1, 1, 2),
+        ),
+        "pool": (
+            lambda x: op.MaxPool3d("p", x, (2, 3, 2), 2, (1, 1, 0), channel_last=last),
+            functional.max_pool3d(X, (2, 3, 2), 2, (1, 1, 0)),
+        ),
+        "nearest": (
+            lambda x: op.Resize3d("r", x, (10, 3, 14), channel_last=last),
+            functional.interpolate(X, (10, 3, 14)),
+        ),
+        "linear": (
+            lambda x: op.Resize3d("r", x, (10, 12, 7), "linear", channel_last=last),
+            functional.interpolate(X, (10, 12, 7), mode="trilinear"),
+        ),
     }
     call, want = calls[what]
     got = call(value(X.movedim(1, -1) if last else X)).value()
@@ -236,12 +247,16 @@ def test_a_parameter_without_a_value_has_none() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64])
-@pytest.mark.parametrize(("what", "reference"), [
-    (lambda x: op.Matmul("mm", x, torch.full((32, 16), 0.5)), lambda x: x @ torch.full((32, 16), 0.5)),
-    (lambda x: op.ReduceAvg("avg", op.Add("add", x, x), -1), lambda x: (x + x).mean(-1, True)),
-    (lambda x: op.Softmax("soft", op.Transpose("t", x, -1, -2), dim=-1), lambda x: x.mT.softmax(-1)),
-    (lambda x: op.Gelu("gelu", x), functional.gelu),
-], ids=["matmul", "average", "softmax", "gelu"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("what", "reference"),
+    [
+        (lambda x: op.Matmul("mm", x, torch.full((32, 16), 0.5)), lambda x: x @ torch.full((32, 16), 0.5)),
+        (lambda x: op.ReduceAvg("avg", op.Add("add", x, x), -1), lambda x: (x + x).mean(-1, True)),
+        (lambda x: op.Softmax("soft", op.Transpose("t", x, -1, -2), dim=-1), lambda x: x.mT.softmax(-1)),
+        (lambda x: op.Gelu("gelu", x), functional.gelu),
+    ],
+    ids=["matmul", "average", "softmax", "gelu"],
+)
 def test_inputs_of_integers_are_floats_to_ops_of_floats(
     what: Callable[..., Any], reference: Callable[..., torch.Tensor], dtype: torch.dtype
 ) -> None:
@@ -259,10 +274,18 @@ def test_an_index_outside_the_table_is_refused_with_the_table_s_size() -> None:
         pybuda.run_inference().get()
 
 
-@pytest.mark.parametrize(("channels", "size", "kernel", "stride"), [
-    (3, (8, 8), (3, 3), 2), (3, (42, 42), (7, 7), 3), (7, (18, 15), (7, 7), 2), (3, (16, 16), (3, 3), 1),
-    (64, (16, 16), (3, 3), 2), (32, (8, 8), (1, 1), 2), (3, (16, 12), (3, 3), (2, 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("channels", "size", "kernel", "stride"),
+    [
+        (3, (8, 8), (3, 3), 2),
+        (3, (42, 42), (7, 7), 3),
+        (7, (18, 15), (7, 7), 2),
+        (3, (16, 16), (3, 3), 1),
+        (64, (16, 16), (3, 3), 2),
+        (32, (8, 8), (1, 1), 2),
+        (3, (16, 12), (3, 3), (2, 1)),
+    ],
+)
 @pytest.mark.parametrize("enabled", [True, False])
 def test_whether_the_host_cuts_an_image_is_known_before_the_compile(
     channels: int, size: tuple[int, int], kernel: tuple[int, int], stride: Any, enabled: bool

@@ -91,19 +91,20 @@ class Transformed(nn.Module):
         return y
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: torch.fft.fftn(x, dim=(1, 2)).real,  # FNet
-    lambda x: torch.fft.irfft(torch.fft.rfft(x) * torch.complex(torch.arange(17.0), torch.ones(17)), n=32),
-    lambda x: torch.fft.fft(x).abs() + torch.fft.fft(x, dim=1).imag,
-    lambda x: nn.functional.adaptive_max_pool2d(x[:, None], (5, 32))[:, 0],
-    lambda x: torch.polar(x.abs(), x).real + torch.linalg.eigvals(x[:, :4, :4]).abs().sum(),
-    lambda x: torch.fake_quantize_per_tensor_affine(x, 0.01, 0, -128, 127),
-    lambda x: nn.functional.interpolate(x[:, None], (5, 32), mode="bilinear", antialias=True)[:, 0],
-], ids=["fft", "filter", "spectrum", "windows of several sizes", "polar", "fake quantisation",
-        "smoothed pixels"])  # fmt: skip
-def test_complex_numbers_and_uneven_windows_are_the_hosts(
-    function: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.fft.fftn(x, dim=(1, 2)).real,  # FNet
+        lambda x: torch.fft.irfft(torch.fft.rfft(x) * torch.complex(torch.arange(17.0), torch.ones(17)), n=32),
+        lambda x: torch.fft.fft(x).abs() + torch.fft.fft(x, dim=1).imag,
+        lambda x: nn.functional.adaptive_max_pool2d(x[:, None], (5, 32))[:, 0],
+        lambda x: torch.polar(x.abs(), x).real + torch.linalg.eigvals(x[:, :4, :4]).abs().sum(),
+        lambda x: torch.fake_quantize_per_tensor_affine(x, 0.01, 0, -128, 127),
+        lambda x: nn.functional.interpolate(x[:, None], (5, 32), mode="bilinear", antialias=True)[:, 0],
+    ],
+    ids=["fft", "filter", "spectrum", "windows of several sizes", "polar", "fake quantisation", "smoothed pixels"],
+)
+def test_complex_numbers_and_uneven_windows_are_the_hosts(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model, x = Transformed(function), torch.randn(2, 16, 32)
     split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)
     assert isinstance(split, SplitResult)
@@ -139,8 +140,7 @@ class Reader(nn.Module):
 def test_named_ops_run_on_the_host_and_the_device_says_so() -> None:
     model, tokens = Reader().eval(), torch.randint(0, 40, (2, 8))
     pybuda.config.add_cpu_fallback_ops("layernorm")
-    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0,
-                             module=pybuda.PyTorchModule("reader", model))  # fmt: skip
+    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("reader", model))
     with pytest.warns(UserWarning, match="3 sections: layernorm .* cpu_fallback_ops names it"):
         outputs = pybuda.run_inference(inputs=[(tokens,)]).get()
     torch.testing.assert_close(outputs[0].value(), model(tokens).detach(), rtol=1e-4, atol=1e-4)
@@ -158,8 +158,12 @@ def test_a_model_in_sections_trains_as_in_torch(kind: str) -> None:
     model, tokens, target = Reader(), torch.randint(0, 40, (1, 8)), torch.randn(1, 8, 40)
     pybuda.config.add_cpu_fallback_ops("layernorm")
     ours = pybuda.SGD(0.1, device_params=True) if kind == "sgd" else pybuda.Adam(0.01, device_params=True)
-    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, optimizer=ours,
-                             module=pybuda.PyTorchModule("reader", copy.deepcopy(model)))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0",
+        arch=pybuda.BackendDevice.Wormhole_B0,
+        optimizer=ours,
+        module=pybuda.PyTorchModule("reader", copy.deepcopy(model)),
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", nn.L1Loss()))
     with pytest.warns(UserWarning, match="its weight is trained"):
         pybuda.initialize_pipeline(training=True, sample_inputs=(tokens,), sample_targets=(target,))
@@ -202,8 +206,9 @@ class Selecting(nn.Module):
 def test_a_path_that_depends_on_data_runs_between_breaks() -> None:
     torch._dynamo.reset()
     model, x = Selecting().eval(), torch.randn(1, 16, 32)
-    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0,
-                             module=pybuda.PyTorchModule("selecting", model))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("selecting", model)
+    )
     with pytest.warns(UserWarning, match="depends on data"):
         outputs = pybuda.run_inference(inputs=[(x,)]).get()
     torch.testing.assert_close(outputs[0].value(), model(x).detach(), rtol=1e-4, atol=1e-4)
@@ -278,11 +283,14 @@ def test_experts_of_a_gate_count_their_rows_on_the_host() -> None:
     assert torch.corrcoef(torch.stack([have.flatten(), model(x).detach().flatten()]))[0, 1] > 0.9999
 
 
-@pytest.mark.parametrize("model", [
-    Fn(lambda x: (2 * x).norm(3, -1)),
-    Fn(lambda x: nn.functional.max_unpool2d(*nn.functional.max_pool2d(2 * x, 2, return_indices=True), 2)),
-    Fn(lambda x: nn.functional.bilinear(x, 2 * x, torch.ones(3, 8, 8))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "model",
+    [
+        Fn(lambda x: (2 * x).norm(3, -1)),
+        Fn(lambda x: nn.functional.max_unpool2d(*nn.functional.max_pool2d(2 * x, 2, return_indices=True), 2)),
+        Fn(lambda x: nn.functional.bilinear(x, 2 * x, torch.ones(3, 8, 8))),
+    ],
+)
 def test_forms_that_the_device_has_not_are_the_hosts(model: nn.Module) -> None:
     x = torch.randn(1, 2, 8, 8)
     split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)

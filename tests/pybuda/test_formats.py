@@ -34,11 +34,16 @@ def formats(device: TTDevice, x: torch.Tensor) -> dict[str, str]:
     return matches | {name: o.out_df.name for graph in netlist.graphs.values() for name, o in graph.ops.items()}
 
 
-@pytest.mark.parametrize(("dtype", "arch", "want"), [
-    (torch.float16, GRAYSKULL, "Float16"), (torch.float16, WORMHOLE, "Float16"),
-    (torch.bfloat16, WORMHOLE, "Float16_b"),
-    (torch.float32, GRAYSKULL, "Float16_b"), (torch.float32, WORMHOLE, "Float32"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "arch", "want"),
+    [
+        (torch.float16, GRAYSKULL, "Float16"),
+        (torch.float16, WORMHOLE, "Float16"),
+        (torch.bfloat16, WORMHOLE, "Float16_b"),
+        (torch.float32, GRAYSKULL, "Float16_b"),
+        (torch.float32, WORMHOLE, "Float32"),
+    ],
+)
 def test_the_format_is_the_models(dtype: torch.dtype, arch: BackendDevice, want: str) -> None:
     device = TTDevice("t", module=PyTorchModule("m", torch.nn.Linear(64, 32).to(dtype)), arch=arch)
     assert set(formats(device, X.to(dtype)).values()) == {want}
@@ -51,8 +56,15 @@ def test_float32_falls_back_where_nothing_accumulates_it() -> None:
     assert set(formats(TTDevice("u", module=module), X).values()) == {"Float16_b"}
 
 
-@pytest.mark.parametrize(("requested", "arch", "got"), [("Bfp8_b", GRAYSKULL, "Bfp8_b"), ("Bfp4", GRAYSKULL, "Bfp4_b"),
-                                                    ("Float32", GRAYSKULL, "Float16_b"), ("Bfp8", WORMHOLE, "Bfp8")])
+@pytest.mark.parametrize(
+    ("requested", "arch", "got"),
+    [
+        ("Bfp8_b", GRAYSKULL, "Bfp8_b"),
+        ("Bfp4", GRAYSKULL, "Bfp4_b"),
+        ("Float32", GRAYSKULL, "Float16_b"),
+        ("Bfp8", WORMHOLE, "Bfp8"),
+    ],
+)
 def test_a_parameter_keeps_its_format(requested: str, arch: BackendDevice, got: str) -> None:
     device = TTDevice("t", module=Product(DataFormat[requested]), arch=arch)
     assert formats(device, X)["m.w"] == got

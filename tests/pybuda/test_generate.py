@@ -40,8 +40,9 @@ def device() -> Iterator[pybuda.TTDevice]:
     torch.manual_seed(0)
     pybuda.config.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
     pybuda.config._get_global_compiler_config().loopback_outputs = {"keys": 1, "values": 2}
-    yield pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0,
-                          module=pybuda.PyTorchModule("attention", Attention().eval()))  # fmt: skip
+    yield pybuda.TTDevice(
+        "tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("attention", Attention().eval())
+    )
 
 
 def mask(token: int) -> torch.Tensor:

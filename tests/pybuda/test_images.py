@@ -76,13 +76,26 @@ def test_an_image_runs_in_another_process_and_takes_new_weights(
     assert isinstance(image, pybuda.TTDeviceImage) and image.get_target_shapes() == []
     np.save("x.npy", X.numpy())
     np.save("w2.npy", W2.numpy())
-    ran = subprocess.run([sys.executable, "-W", "error::DeprecationWarning", "-c", LOADER], capture_output=True,
-                         text=True, check=False, cwd=tmp_path)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error::DeprecationWarning", "-c", LOADER],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
     assert ran.returncode == 0, ran.stderr
-    for line in ("- Device Name: tt0", "- arch: BackendDevice.Grayskull", "- chip_ids: [0]",
-                 "- backend device type: BackendType.Silicon", "- grid size: [10, 12]", "- harvested rows: 0",
-                 "- training: False", "- modules: ['linear']", "- ordered input shapes: [[1, 1, 96, 64]]",
-                 "- ordered targets shapes: []"):
+    for line in (
+        "- Device Name: tt0",
+        "- arch: BackendDevice.Grayskull",
+        "- chip_ids: [0]",
+        "- backend device type: BackendType.Silicon",
+        "- grid size: [10, 12]",
+        "- harvested rows: 0",
+        "- training: False",
+        "- modules: ['linear']",
+        "- ordered input shapes: [[1, 1, 96, 64]]",
+        "- ordered targets shapes: []",
+    ):
         assert line in ran.stdout
     tt0.push_to_inputs(X)
     ours = pybuda.run_inference().get()[0].value()
@@ -91,7 +104,11 @@ def test_an_image_runs_in_another_process_and_takes_new_weights(
         assert pcc(X @ module.weights.value() + module.bias.value(), ours) > 0.999
         assert pcc(X @ W2 + module.bias.value(), torch.from_numpy(out["second"])) > 0.999
     assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == [
-        "device_images/tt0.tti", "out.npz", "w2.npy", "x.npy"]
+        "device_images/tt0.tti",
+        "out.npz",
+        "w2.npy",
+        "x.npy",
+    ]
 
 
 def test_load_image_in_the_same_script_takes_the_place_of_the_device(
@@ -127,8 +144,11 @@ def test_load_image_in_the_same_script_takes_the_place_of_the_device(
         again.set_parameter("weights", torch.zeros(3))
     with pytest.raises(RuntimeError, match=r"doesn't have parameter 'w'; it has linear\.weights"):
         again.set_parameter("w", W2)
-    for call in (lambda: loaded.place_module(linear()), lambda: loaded.compile_for_inputs((X,)),
-                 lambda: loaded.get_compiled_results().lowered_graph):
+    for call in (
+        lambda: loaded.place_module(linear()),
+        lambda: loaded.compile_for_inputs((X,)),
+        lambda: loaded.get_compiled_results().lowered_graph,
+    ):
         with pytest.raises(NotImplementedError, match="not supported"):
             call()
     with pytest.raises(InputError, match=r"microbatch|shape"):
@@ -168,12 +188,18 @@ class Three(pybuda.PyBudaModule):
         return pybuda.op.Matmul("mm3", pybuda.op.Matmul("mm2", first, self.b), self.c)
 
 
-@pytest.mark.parametrize("ask", [
-    lambda: pybuda.set_epoch_break(pybuda.query.name_regex("mm[23]")),
-    lambda: pybuda.set_epoch_break(["mm2", "mm3"]),
-    lambda: pybuda.config.configure_mixed_precision(name_regex="mm.*", output_df=pybuda.DataFormat.Bfp8_b),
-    lambda: pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Bfp8_b, balancer_policy="Ribbon"),
-], ids=["each", "first of a list", "a pattern with an op that cannot", "options"])  # fmt: skip
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: pybuda.set_epoch_break(pybuda.query.name_regex("mm[23]")),
+        lambda: pybuda.set_epoch_break(["mm2", "mm3"]),
+        lambda: pybuda.config.configure_mixed_precision(name_regex="mm.*", output_df=pybuda.DataFormat.Bfp8_b),
+        lambda: pybuda.set_configuration_options(
+            default_df_override=pybuda.DataFormat.Bfp8_b, balancer_policy="Ribbon"
+        ),
+    ],
+    ids=["each", "first of a list", "a pattern with an op that cannot", "options"],
+)
 def test_what_a_script_asked_for_is_in_the_image(tmp_path: Path, ask: Any) -> None:
     """A session on the image compiles the netlist that is in it, and weights are kept in the formats asked for."""
     ask()

@@ -91,9 +91,13 @@ def test_runtime_parameters_and_a_cluster_from_files(tmp_path: Path) -> None:
         "ethernet_connections:\n  - [{chip: 0, chan: 8}, {chip: 1, chan: 0}]\n"
     )
     config = get_device_config(
-        pybuda.BackendDevice.Wormhole_B0, [0, 1], str(tmp_path / "cluster.yaml"), str(tmp_path / "params.yaml"), False,
+        pybuda.BackendDevice.Wormhole_B0,
+        [0, 1],
+        str(tmp_path / "cluster.yaml"),
+        str(tmp_path / "params.yaml"),
+        False,
         pybuda.BackendType.Silicon,
-    )  # fmt: skip
+    )
     assert config.get_harvested_cfg() == [2048, 4] and config.grid_size == (9, 8)
     assert config.spec.links == ((0, 1, 1),) and config.spec.mmio_chips == (1,)
     pybuda.set_configuration_options(
@@ -116,8 +120,12 @@ def test_verify_through_an_image(tmp_path: Path) -> None:
     assert path.exists() and type(device).__name__ == "LoadedDevice"
     pybuda.pybuda_reset()
     with pytest.raises(NotImplementedError, match="one device"):
-        verify_module_pipeline([Chain("a"), Chain("b")], [(1, 32, 64)], VerifyConfig(tti_path=str(path)),
-                               device_types=["TTDevice", "TTDevice"])
+        verify_module_pipeline(
+            [Chain("a"), Chain("b")],
+            [(1, 32, 64)],
+            VerifyConfig(tti_path=str(path)),
+            device_types=["TTDevice", "TTDevice"],
+        )
 
 
 def test_what_a_compile_says_of_itself() -> None:
@@ -131,8 +139,9 @@ def test_what_a_compile_says_of_itself() -> None:
 
 def test_a_compile_for_training_has_a_backward_program_and_the_same_outputs() -> None:
     module = Chain("a")
-    result = pybuda.pybuda_compile(pybuda.TTDevice("tt", module=module), "g", X,
-                                  compiler_cfg=pybuda.CompilerConfig(enable_training=True))  # fmt: skip
+    result = pybuda.pybuda_compile(
+        pybuda.TTDevice("tt", module=module), "g", X, compiler_cfg=pybuda.CompilerConfig(enable_training=True)
+    )
     assert [p.name for p in result.result.netlist.programs] == ["run_fwd_0", "run_bwd_0"]
     assert pcc((X @ module.weights.value()).abs().sqrt(), result.outputs[0].value()) > 0.999
 

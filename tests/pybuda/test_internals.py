@@ -16,8 +16,12 @@ def pipeline() -> tuple[pybuda.TTDevice, pybuda.CPUDevice, nn.Module, nn.Module]
     torch.manual_seed(0)
     pybuda.config.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
     first, second = nn.Linear(32, 32), nn.Linear(32, 8)
-    tt0 = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("first", first),
-                          optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    tt0 = pybuda.TTDevice(
+        "tt0",
+        arch=pybuda.BackendDevice.Wormhole_B0,
+        module=pybuda.PyTorchModule("first", first),
+        optimizer=pybuda.SGD(0.1, device_params=True),
+    )
     cpu = pybuda.CPUDevice("cpu", module=pybuda.PyTorchModule("second", second))
     return tt0, cpu, first, second
 

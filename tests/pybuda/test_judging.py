@@ -129,8 +129,19 @@ def test_every_field_is_used_or_listed() -> None:
     import tbuda_lab.pybuda.verify.judging as judging
 
     text = "".join(Path(str(m.__file__)).read_text(encoding="utf-8") for m in (compare, judging, verify))
-    trains = {"scale_loss", "optimizer", "scheduler", "epochs", "steps", "accumulation_steps", "checkpoint_interval",
-              "waive_gradient_errors", "enable_input_gradient_checking", "enable_parameter_gradient_checking",
-              "microbatch_size", "microbatch_count"}  # fmt: skip
+    trains = {
+        "scale_loss",
+        "optimizer",
+        "scheduler",
+        "epochs",
+        "steps",
+        "accumulation_steps",
+        "checkpoint_interval",
+        "waive_gradient_errors",
+        "enable_input_gradient_checking",
+        "enable_parameter_gradient_checking",
+        "microbatch_size",
+        "microbatch_count",
+    }
     fields = {f.name for f in dataclasses.fields(VerifyConfig)} - trains - set(NO_EFFECT)
     assert not {n for n in fields if f"cfg.{n}" not in text and f'"{n}"' not in text}

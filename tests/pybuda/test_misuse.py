@@ -31,10 +31,16 @@ def session() -> Session:
 
 
 ODD_INPUTS: dict[str, Any] = {
-    "sparse": X.to_sparse(), "compressed rows": X.to_sparse_csr(), "nested": torch.nested.nested_tensor([X[0]]),
-    "masked": np.ma.masked_array(X.numpy(), X.numpy() > 0), "objects": np.array([[None] * 32]),
-    "texts": np.array([["a"] * 32]), "complex": X.to(torch.complex64), "meta": X.to("meta"), "a number": 5,
-}  # fmt: skip
+    "sparse": X.to_sparse(),
+    "compressed rows": X.to_sparse_csr(),
+    "nested": torch.nested.nested_tensor([X[0]]),
+    "masked": np.ma.masked_array(X.numpy(), X.numpy() > 0),
+    "objects": np.array([[None] * 32]),
+    "texts": np.array([["a"] * 32]),
+    "complex": X.to(torch.complex64),
+    "meta": X.to("meta"),
+    "a number": 5,
+}
 
 
 @pytest.mark.parametrize("what", ODD_INPUTS)
@@ -65,19 +71,41 @@ def test_devices_that_are_none(device: Any) -> None:
         Session(nn.ReLU(), (X,), device)
 
 
-@pytest.mark.parametrize("arguments", [
-    {"chips": 10**12}, {"chips": -1}, {"chips": 0}, {"chips": 2.5}, {"chips": "ab"}, {"chips": [0, 0]},
-    {"harvested_rows": -3}, {"harvested_rows": 2.5}, {"harvested_rows": "1"}, {"harvested_by_chip": ["a", "b"]},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"chips": 10**12},
+        {"chips": -1},
+        {"chips": 0},
+        {"chips": 2.5},
+        {"chips": "ab"},
+        {"chips": [0, 0]},
+        {"harvested_rows": -3},
+        {"harvested_rows": 2.5},
+        {"harvested_rows": "1"},
+        {"harvested_by_chip": ["a", "b"]},
+    ],
+)
 def test_chips_and_rows_that_are_none(arguments: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         load_device("n300", **arguments)
 
 
-@pytest.mark.parametrize("arguments", [
-    {"num_chips": -1}, {"num_chips": 10**9}, {"num_chips": 2.5}, {"num_chips": "x"}, {"chip_ids": [-1]},
-    {"chip_ids": ["a"]}, {"chip_ids": 5}, {"chip_ids": [0, 0]}, {"arch": "z80"}, {"arch": 5},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"num_chips": -1},
+        {"num_chips": 10**9},
+        {"num_chips": 2.5},
+        {"num_chips": "x"},
+        {"chip_ids": [-1]},
+        {"chip_ids": ["a"]},
+        {"chip_ids": 5},
+        {"chip_ids": [0, 0]},
+        {"arch": "z80"},
+        {"arch": 5},
+    ],
+)
 def test_devices_of_the_face_that_are_none(arguments: dict[str, Any]) -> None:
     with pytest.raises(TbudaError, match="device 'tt0'"):
         pybuda.TTDevice("tt0", **arguments)

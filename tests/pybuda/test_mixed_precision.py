@@ -73,9 +73,14 @@ def test_a_level_takes_the_family_that_was_asked_for(monkeypatch: pytest.MonkeyP
     assert run()[0]["a.matmul"].out_df is DataFormat.Bfp8_b
 
 
-@pytest.mark.parametrize(("level", "df", "fidelity", "least"), [
-    (1, "Bfp8_b", "HiFi2", 0.995), (2, "Bfp4_b", "HiFi2", 0.9), (3, "Bfp4_b", "LoFi", 0.9),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("level", "df", "fidelity", "least"),
+    [
+        (1, "Bfp8_b", "HiFi2", 0.995),
+        (2, "Bfp4_b", "HiFi2", 0.9),
+        (3, "Bfp4_b", "LoFi", 0.9),
+    ],
+)
 def test_light_weights(level: int, df: str, fidelity: str, least: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYBUDA_AMP_LIGHT", str(level))
     ops, queues, _, pcc = run()
@@ -84,14 +89,23 @@ def test_light_weights(level: int, df: str, fidelity: str, least: float, monkeyp
 
 def test_all_arguments_of_configure_mixed_precision() -> None:
     config.configure_mixed_precision(
-        op_type="matmul", name_regex="a.*", accumulate_df=DataFormat.Float16_b, intermediate_df=DataFormat.Float16_b,
-        output_df=DataFormat.Bfp8_b, math_fidelity=MathFidelity.LoFi, input_df={1: [DataFormat.Bfp4_b, True]},
+        op_type="matmul",
+        name_regex="a.*",
+        accumulate_df=DataFormat.Float16_b,
+        intermediate_df=DataFormat.Float16_b,
+        output_df=DataFormat.Bfp8_b,
+        math_fidelity=MathFidelity.LoFi,
+        input_df={1: [DataFormat.Bfp4_b, True]},
     )
     config.configure_mixed_precision(name_regex=r"b\.matmul", input_parameter_indices_to_optimize=[(1, 2)])
     ops, queues, report, _ = run(BackendDevice.Wormhole_B0)
     a, b = ops["a.matmul"], ops["b.matmul"]
     assert (a.acc_df, a.intermed_df, a.out_df, a.math_fidelity) == (
-        DataFormat.Float16_b, DataFormat.Float16_b, DataFormat.Bfp8_b, "LoFi")
+        DataFormat.Float16_b,
+        DataFormat.Float16_b,
+        DataFormat.Bfp8_b,
+        "LoFi",
+    )
     assert queues["a.weight"] == "Bfp4_b" and queues["b.weight"].startswith("Bfp2") and b.math_fidelity == "HiFi3"
     assert "configure_mixed_precision(op_type=matmul, name_regex=a.*)" in report["a.matmul"]
 
@@ -99,10 +113,15 @@ def test_all_arguments_of_configure_mixed_precision() -> None:
 def test_properties_in_a_list_are_rules_too() -> None:
     """`CompilerConfig.amp_properties`, with a later entry that wins."""
     properties = config._get_global_compiler_config().amp_properties
-    properties.append(pybuda._C.AMPNodeProperties(
-        op_type="matmul", name_regex_match=r"[ab]\.matmul", math_fidelity=MathFidelity.LoFi,
-        output_df=DataFormat.Bfp8_b, input_df={1: [DataFormat.Bfp8_b, True]},
-    ))
+    properties.append(
+        pybuda._C.AMPNodeProperties(
+            op_type="matmul",
+            name_regex_match=r"[ab]\.matmul",
+            math_fidelity=MathFidelity.LoFi,
+            output_df=DataFormat.Bfp8_b,
+            input_df={1: [DataFormat.Bfp8_b, True]},
+        )
+    )
     properties.append(pybuda._C.AMPNodeProperties(name_regex_match=r"b\.matmul", math_fidelity=MathFidelity.HiFi2))
     ops, queues, report, _ = run(BackendDevice.Wormhole_B0)
     assert (ops["a.matmul"].out_df, ops["a.matmul"].math_fidelity) == (DataFormat.Bfp8_b, "LoFi")
@@ -140,15 +159,22 @@ def test_operands_of_a_splice_keep_one_format() -> None:
 
 def test_rules_for_a_part_of_training_and_for_sums_of_gradients() -> None:
     """Each selector reaches the ops that it names, and the others keep their formats."""
-    for words, reached in (({"epoch_type": "Backward"}, "bwd"), ({"is_gradient_op": True}, "bwd"),
-                           ({"epoch_type": "forward"}, "fwd")):  # fmt: skip
+    for words, reached in (
+        ({"epoch_type": "Backward"}, "bwd"),
+        ({"is_gradient_op": True}, "bwd"),
+        ({"epoch_type": "forward"}, "fwd"),
+    ):
         pybuda.pybuda_reset()
         config.configure_mixed_precision(op_type="matmul", math_fidelity=MathFidelity.LoFi, **words)
         config._get_global_compiler_config().enable_training = True
         device = TTDevice("t", module=PyTorchModule("m", torch.nn.Linear(64, 32)), arch=BackendDevice.Wormhole_B0)
         graphs = device.compile_for_inputs((X,)).netlist.graphs
-        cheap = {name: graph[:3] for graph, g in graphs.items() for name, o in g.ops.items()
-                 if o.type == "matmul" and o.math_fidelity == "LoFi"}  # fmt: skip
+        cheap = {
+            name: graph[:3]
+            for graph, g in graphs.items()
+            for name, o in g.ops.items()
+            if o.type == "matmul" and o.math_fidelity == "LoFi"
+        }
         assert cheap and set(cheap.values()) == {reached}
         if "is_gradient_op" in words:
             sums = [o for g in graphs.values() for o in g.ops.values() if o.gradient_op]

@@ -274,7 +274,7 @@ def test_compiled_results(tmp_path: Path) -> None:
         (lambda: TwoInputs("m").get_constant("c"), "constant"),
         (lambda: pybuda.set_configuration_options(device_config="abacus"), "gs_e150"),
     ],
-)  # fmt: skip
+)
 def test_misuse_is_a_runtime_error_of_ours(call, says: str) -> None:
     with pytest.raises(RuntimeError, match=says) as caught:
         call()

@@ -50,8 +50,9 @@ def names_read() -> set[str]:
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 names_read.add(node.attr)
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "effective":
-                names_read.update(a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value,
-                    str))
+                names_read.update(
+                    a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)
+                )
     return names_read
 
 
@@ -180,11 +181,21 @@ def test_stages_are_functions_that_name_the_next() -> None:
     """PyBuda's names in its order; what each leaves is what one compile to that depth has, and its graph means the same
     until it is lowered."""
     names = [
-        "init_compile", "generate_initial_graph", "run_post_initial_graph_pass", "run_consteval_pass",
-        "run_post_pattern_matcher", "run_optimization_pass", "run_autograd_pass", "run_post_autograd_pass",
-        "run_pre_lowering_pass", "run_pre_placer_pass", "run_balancer_and_placer", "run_pre_netlist_pass",
-        "generate_netlist", "run_backend_golden_verify",
-    ]  # fmt: skip
+        "init_compile",
+        "generate_initial_graph",
+        "run_post_initial_graph_pass",
+        "run_consteval_pass",
+        "run_post_pattern_matcher",
+        "run_optimization_pass",
+        "run_autograd_pass",
+        "run_post_autograd_pass",
+        "run_pre_lowering_pass",
+        "run_pre_placer_pass",
+        "run_balancer_and_placer",
+        "run_pre_netlist_pass",
+        "generate_netlist",
+        "run_backend_golden_verify",
+    ]
     functions = [getattr(pybuda.compile, name) for name in names]
     assert [f.__name__ for f in functions] == names
     settings = CompilerConfig(match_subgraph_patterns=1)
@@ -227,8 +238,12 @@ def test_a_compile_of_a_context_ends_where_the_depth_says() -> None:
     settings = CompilerConfig(compile_depth=CompileDepth.OPTIMIZED_GRAPH, enable_consteval=False)
     context = pybuda.compile.CompileContext(TTDevice("tt0", module=Small()), "small", (X,), settings)
     results = pybuda.compile.pybuda_compile_from_context(context)
-    assert list(context.stages) == ["init_compile", "generate_initial_graph", "post_initial_graph_pass",
-                                    "optimized_graph"]
+    assert list(context.stages) == [
+        "init_compile",
+        "generate_initial_graph",
+        "post_initial_graph_pass",
+        "optimized_graph",
+    ]
     assert results.netlist_filename is None and context.placed is None
     settings = CompilerConfig(enable_training=True, compile_depth=CompileDepth.AUTOGRAD)
     training = pybuda.compile.CompileContext(TTDevice("tt1", module=Small()), "small", (X,), settings)
@@ -267,8 +282,9 @@ def test_compile_depth_stops_after_the_stage_of_that_name(depth: CompileDepth) -
         assert by_name["post_initial_graph_pass"].report
     if depth >= CompileDepth.BUDA_GRAPH_PRE_PLACER:
         assert all(node.op.type.startswith("hw.") for node in results.lowered_graph.ops if node.op is not None)
-    torch.testing.assert_close(results.golden_outputs[0],
-                               torch.nn.functional.gelu(X @ torch.full((64, 32), 2.718281828)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        results.golden_outputs[0], torch.nn.functional.gelu(X @ torch.full((64, 32), 2.718281828)), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_a_compile_for_training_has_its_autograd_stage() -> None:
@@ -289,15 +305,19 @@ def test_nothing_runs_below_the_depth_that_runs(monkeypatch: pytest.MonkeyPatch)
 def test_files_of_a_compile(tmp_path: Path) -> None:
     pybuda.set_configuration_options(backend_output_dir=str(tmp_path), performance_trace=PerfTraceLevel.VERBOSE)
     TTDevice("t", module=Small()).compile_for_inputs((X,))
-    assert {p.name for p in tmp_path.iterdir()} == {"small_netlist.yaml", "small_netlist.cycles.csv",
-                                                    "small_perf.trace.json"}
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "small_netlist.yaml",
+        "small_netlist.cycles.csv",
+        "small_perf.trace.json",
+    }
     assert json.loads((tmp_path / "small_perf.trace.json").read_text())["traceEvents"]
 
 
 def test_runtime_parameters_are_written_where_there_are_none_and_read_again(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
-    pybuda.set_configuration_options(harvested_rows=[1], backend_runtime_params_path=str(path),
-                                     store_backend_db_to_yaml=True)
+    pybuda.set_configuration_options(
+        harvested_rows=[1], backend_runtime_params_path=str(path), store_backend_db_to_yaml=True
+    )
     rows = TTDevice("t", arch=pybuda.BackendDevice.Wormhole_B0).get_device_config().grid_size.r
     assert yaml.safe_load(path.read_text())["system-device0-harvesting_mask"] == 2
     pybuda.pybuda_reset()
@@ -321,6 +341,7 @@ def test_microbatch_size_of_a_compile(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_tiles_of_weights_are_filled_by_an_op_when_the_switch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The matmul that fills the bias's tiles is merged into the op that reads it, which becomes a fused op."""
+
     class Shifted(pybuda.PyBudaModule):
         def __init__(self, name: str) -> None:
             super().__init__(name)
@@ -396,7 +417,11 @@ class Remembers(torch.nn.Module):
 @pytest.mark.parametrize("depth", [CompileDepth.BUDA_GRAPH_PRE_PLACER, CompileDepth.FULL])
 def test_what_tracing_leaves_in_an_attribute_stops_no_comparison(depth: CompileDepth) -> None:
     model, x = Remembers().eval(), torch.randn(1, 32, 64)
-    results = pybuda_compile(TTDevice("t", module=PyTorchModule("m", model)), "g", Tensor.create_from_torch(x),
-                             compiler_cfg=CompilerConfig(compile_depth=depth))  # fmt: skip
+    results = pybuda_compile(
+        TTDevice("t", module=PyTorchModule("m", model)),
+        "g",
+        Tensor.create_from_torch(x),
+        compiler_cfg=CompilerConfig(compile_depth=depth),
+    )
     expected = torch.softmax(torch.nn.functional.linear(x, model.layer.weight, model.layer.bias), -1) * x
     torch.testing.assert_close(results.golden_outputs[0], expected.detach())

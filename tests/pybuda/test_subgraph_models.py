@@ -19,11 +19,23 @@ HEADS, SIZE, PLACES, STEP, LAYERS = 2, 32, 64, 32, 2
 def model() -> Any:
     torch.manual_seed(6)
     config = transformers.WhisperConfig(
-        vocab_size=96, d_model=HEADS * SIZE, encoder_layers=1, decoder_layers=LAYERS, encoder_attention_heads=HEADS,
-        decoder_attention_heads=HEADS, encoder_ffn_dim=96, decoder_ffn_dim=96, max_source_positions=32,
-        max_target_positions=PLACES + STEP, num_mel_bins=32, attn_implementation="eager", pad_token_id=0,
-        bos_token_id=1, eos_token_id=2, decoder_start_token_id=3,
-    )  # fmt: skip
+        vocab_size=96,
+        d_model=HEADS * SIZE,
+        encoder_layers=1,
+        decoder_layers=LAYERS,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        encoder_ffn_dim=96,
+        decoder_ffn_dim=96,
+        max_source_positions=32,
+        max_target_positions=PLACES + STEP,
+        num_mel_bins=32,
+        attn_implementation="eager",
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=3,
+    )
     result = transformers.WhisperForConditionalGeneration(config).eval()
     for parameter in result.parameters():
         parameter.data = torch.randn(parameter.shape) * 0.2 if parameter.dim() > 1 else parameter.data
@@ -55,10 +67,13 @@ class Decoder(nn.Module):
             if cross_keys.shape[-2] > 1:
                 cross.update(cross_keys, cross_values, layer)
         hidden = self.model.model.decoder(
-            inputs_embeds=embedded, encoder_hidden_states=states, attention_mask=mask, use_cache=True,
+            inputs_embeds=embedded,
+            encoder_hidden_states=states,
+            attention_mask=mask,
+            use_cache=True,
             past_key_values=transformers.EncoderDecoderCache(own, cross),
             position_ids=torch.zeros(1, STEP, dtype=torch.long),
-        )[0]  # fmt: skip
+        )[0]
         pairs = [layer for both in zip(own.layers, cross.layers, strict=True) for layer in both]
         return self.model.proj_out(hidden), *(t for layer in pairs for t in (layer.keys, layer.values))
 
@@ -135,9 +150,13 @@ class T5Decoder(nn.Module):
         if past[2].shape[-2] > 1:
             cross.update(past[2], past[3], 0)
         hidden = self.t5.decoder(
-            input_ids=ids, attention_mask=mask, encoder_hidden_states=states, encoder_attention_mask=states_mask,
-            past_key_values=transformers.EncoderDecoderCache(own, cross), use_cache=True,
-        )[0]  # fmt: skip
+            input_ids=ids,
+            attention_mask=mask,
+            encoder_hidden_states=states,
+            encoder_attention_mask=states_mask,
+            past_key_values=transformers.EncoderDecoderCache(own, cross),
+            use_cache=True,
+        )[0]
         mine, others = own.layers[0], cross.layers[0]
         logits = self.t5.lm_head(hidden * self.t5.model_dim**-0.5)
         return logits, mine.keys, mine.values, others.keys, others.values
@@ -152,8 +171,14 @@ def test_t5_generates_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYBUDA_ROTATE_PAST_CACHE_PARAMS", "1")
     torch.manual_seed(8)
     config = transformers.T5Config(
-        vocab_size=96, d_model=64, d_kv=SIZE, d_ff=96, num_layers=1, num_heads=HEADS, decoder_start_token_id=0,
-    )  # fmt: skip
+        vocab_size=96,
+        d_model=64,
+        d_kv=SIZE,
+        d_ff=96,
+        num_layers=1,
+        num_heads=HEADS,
+        decoder_start_token_id=0,
+    )
     t5 = transformers.T5ForConditionalGeneration(config).eval()
     for parameter in t5.parameters():
         parameter.data = torch.randn(parameter.shape) * 0.3 if parameter.dim() > 1 else parameter.data

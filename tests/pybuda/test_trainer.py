@@ -31,8 +31,14 @@ def model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(WIDTH, 24), torch.nn.ReLU(), torch.nn.Linear(24, 10))
 
 
-def compiled(module: torch.nn.Module, sample: torch.Tensor, arch: str = "wormhole_b0", microbatch: int = 1,
-             batches: int = 1, **optimizer: Any) -> CompileResult:  # fmt: skip
+def compiled(
+    module: torch.nn.Module,
+    sample: torch.Tensor,
+    arch: str = "wormhole_b0",
+    microbatch: int = 1,
+    batches: int = 1,
+    **optimizer: Any,
+) -> CompileResult:
     graph = from_pybuda(PyTorchModule("model", module), (sample,), training=True)
     kind = optimizer.pop("kind", "sgd")
     inputs = tuple(n.name for n in graph.inputs)
@@ -110,9 +116,10 @@ TORCH = {
 }
 FORMULAS = {"lamb": _lamb, "lamb, corrected": functools.partial(_lamb, correction=True), "lars": _lars}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "sgd": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}, "adam": {"weight_decay": 0.01},
+    "sgd": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+    "adam": {"weight_decay": 0.01},
     "lamb, corrected": {"correction": True},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb", "lamb, corrected", "lars"])
@@ -256,9 +263,11 @@ def test_large_weights_are_preloaded_by_programs_that_do_not_write_them(arch: st
     preloaded = {
         (program.name, queue)
         for program in netlist.programs
-        for execute in program.instructions if isinstance(execute, Execute)
-        for queue, setting in (execute.settings or {}).items() if setting.fields["prologue"] is True
-    }  # fmt: skip
+        for execute in program.instructions
+        if isinstance(execute, Execute)
+        for queue, setting in (execute.settings or {}).items()
+        if setting.fields["prologue"] is True
+    }
     weights = {"0.weight", "2.weight"}
     assert all({q for program, q in preloaded if program == name} & weights for name in ("run_fwd_0", "run_bwd_0"))
     assert not {q for program, q in preloaded if program == "run_opt_0"} & weights
@@ -329,8 +338,9 @@ def test_the_gradient_by_an_input_that_all_elements_share_is_their_sum() -> None
     x, y, g = (torch.randn(s, generator=generator) for s in ((3, 4, 33), (33,), (3, 4, 33)))
     graph = from_pybuda([PyTorchModule("m", Product())], (x, y), training=True)
     names = tuple(n.name for n in graph.inputs)
-    options = CompileOptions(default_df_override=DataFormat.Float32, microbatch=3,
-                             training=TrainingOptions(input_gradients=names))  # fmt: skip
+    options = CompileOptions(
+        default_df_override=DataFormat.Float32, microbatch=3, training=TrainingOptions(input_gradients=names)
+    )
     trainer = Trainer(compile_graph(graph, "wormhole_b0", options))
     trainer.forward(dict(zip(names, (x, y), strict=True)))
     got = trainer.backward({graph.outputs[0].name: g})

@@ -30,14 +30,16 @@ class Net(nn.Module):
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(1)
-    return [(torch.randn(1, 16, 32, generator=generator), torch.randn(1, 16, 8, generator=generator))
-            for _ in range(count)]  # fmt: skip
+    return [
+        (torch.randn(1, 16, 32, generator=generator), torch.randn(1, 16, 8, generator=generator)) for _ in range(count)
+    ]
 
 
 def device_of(model: nn.Module, optimizer: pybuda.optimizers.Optimizer) -> pybuda.TTDevice:
     pybuda.config.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
-    device = pybuda.TTDevice("net", arch=pybuda.BackendDevice.Wormhole_B0, optimizer=optimizer,
-                             module=pybuda.PyTorchModule("net", model))  # fmt: skip
+    device = pybuda.TTDevice(
+        "net", arch=pybuda.BackendDevice.Wormhole_B0, optimizer=optimizer, module=pybuda.PyTorchModule("net", model)
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", nn.L1Loss()))
     return device
 

@@ -60,15 +60,18 @@ def test_manual_loop_over_a_device_and_the_host() -> None:
     twin = copy.deepcopy(head)
     w = {n: torch.nn.Parameter(p.value().clone()) for n, p in (("s0.w1", module.w1), ("s0.w2", module.w2))}
     tt = device(module=module, optimizer=pybuda.optimizers.SGD(learning_rate=RATE, device_params=True))
-    cpu = pybuda.CPUDevice("cpu1", module=pybuda.PyTorchModule("s1", head),
-                           optimizer_f=lambda m: torch.optim.SGD(m.parameters(), lr=0.5))  # fmt: skip
+    cpu = pybuda.CPUDevice(
+        "cpu1", module=pybuda.PyTorchModule("s1", head), optimizer_f=lambda m: torch.optim.SGD(m.parameters(), lr=0.5)
+    )
     cpu.place_loss_module(pybuda.PyTorchModule("l1", torch.nn.L1Loss()))
     theirs = torch.optim.SGD([{"params": w.values(), "lr": RATE}, {"params": twin.parameters(), "lr": 0.5}], lr=RATE)
     back: queue.Queue[Any] = queue.Queue()
     checkpoints = pybuda.initialize_pipeline(
-        training=True, sample_inputs=(torch.rand(2, 32, 32), torch.rand(2, 32, 32)),
-        sample_targets=(torch.rand(2, 32, 8),), d2d_bwd_queues=[back],
-    )  # fmt: skip
+        training=True,
+        sample_inputs=(torch.rand(2, 32, 32), torch.rand(2, 32, 32)),
+        sample_targets=(torch.rand(2, 32, 8),),
+        d2d_bwd_queues=[back],
+    )
     for _ in range(2):
         theirs.zero_grad()
         for turn in range(2):
@@ -184,7 +187,10 @@ def test_what_a_training_does_not_run_is_named() -> None:
     tt = device(module=Two("s0"), optimizer=optimizer)
     tt.place_loss_module(pybuda.op.loss.L1Loss("l1", reduction="sum"))
     pybuda.initialize_pipeline(
-        training=True, sample_inputs=sample, sample_targets=sample[:1], _verify_cfg=pybuda.verify.VerifyConfig(),
+        training=True,
+        sample_inputs=sample,
+        sample_targets=sample[:1],
+        _verify_cfg=pybuda.verify.VerifyConfig(),
         _device_mode=pybuda.DeviceMode.CompileOnly,
     )
     tt.push_to_inputs(*sample)
@@ -274,8 +280,9 @@ def test_inputs_of_another_batch_than_the_sample() -> None:
 
 def test_layers_that_torch_would_train_in_another_way_are_named() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Dropout(0.1))
-    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", model),
-                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0", module=pybuda.PyTorchModule("net", model), optimizer=pybuda.SGD(0.1, device_params=True)
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
     x, y = torch.randn(1, 3, 8, 8), torch.randn(1, 8, 6, 6)
     with pytest.warns(UserWarning) as told:
@@ -297,8 +304,11 @@ def test_a_functional_dropout_is_named_by_its_line() -> None:
     sample = {"sample_inputs": (torch.randn(1, 32),), "sample_targets": (torch.randn(1, 32),)}
     for mode, told in ((True, 1), (False, 0)):
         pybuda.pybuda_reset()
-        device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", Drops().train(mode)),
-                                 optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+        device = pybuda.TTDevice(
+            "tt0",
+            module=pybuda.PyTorchModule("net", Drops().train(mode)),
+            optimizer=pybuda.SGD(0.1, device_params=True),
+        )
         device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
@@ -313,8 +323,9 @@ def test_a_transposed_convolution_trains_on_the_device() -> None:
     torch.manual_seed(3)
     model = torch.nn.ConvTranspose2d(32, 16, 2, stride=2)
     weight = torch.nn.Parameter(model.weight.detach().clone())
-    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("up", model),
-                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0", module=pybuda.PyTorchModule("up", model), optimizer=pybuda.SGD(0.1, device_params=True)
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
     x, y = torch.randn(1, 32, 8, 8), torch.randn(1, 16, 16, 16)
     pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
@@ -329,10 +340,24 @@ def test_a_transposed_convolution_trains_on_the_device() -> None:
 
 
 BENDS = (
-    f.relu, f.relu6, f.hardtanh, f.hardsigmoid, f.hardswish, f.leaky_relu, f.elu, f.selu, f.celu, f.softplus, f.mish,
-    f.logsigmoid, lambda x: f.prelu(x, torch.tensor([0.2])), torch.abs, torch.erf, lambda x: x.clamp(-1, 1),
+    f.relu,
+    f.relu6,
+    f.hardtanh,
+    f.hardsigmoid,
+    f.hardswish,
+    f.leaky_relu,
+    f.elu,
+    f.selu,
+    f.celu,
+    f.softplus,
+    f.mish,
+    f.logsigmoid,
+    lambda x: f.prelu(x, torch.tensor([0.2])),
+    torch.abs,
+    torch.erf,
+    lambda x: x.clamp(-1, 1),
     lambda x: f.binary_cross_entropy_with_logits(x, torch.full_like(x, 0.3), reduction="none"),
-)  # fmt: skip
+)
 
 
 class Bends(torch.nn.Module):
@@ -442,8 +467,12 @@ def test_batch_norm_trains_with_the_statistics_of_its_input() -> None:
     model.norm.running_mean.fill_(3.0)
     twin = copy.deepcopy(model)
     pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
-    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("net", model),
-                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0",
+        arch=pybuda.BackendDevice.Wormhole_B0,
+        module=pybuda.PyTorchModule("net", model),
+        optimizer=pybuda.SGD(0.1, device_params=True),
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
     x, y = torch.randn(1, 4, 10, 10), torch.randn(1, 8, 8, 8)
     pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
@@ -469,8 +498,12 @@ def test_gradients_of_a_loss_over_a_microbatch_are_torchs(reduction: str) -> Non
     torch.manual_seed(5)
     model = torch.nn.Linear(16, 8)
     loss = torch.nn.CrossEntropyLoss(reduction=reduction)
-    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("net", model),
-                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0",
+        arch=pybuda.BackendDevice.Wormhole_B0,
+        module=pybuda.PyTorchModule("net", model),
+        optimizer=pybuda.SGD(0.1, device_params=True),
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", loss))
     pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
     x, y = torch.randn(4, 16), torch.tensor([1, 3, 7, 0])
@@ -487,27 +520,32 @@ def test_gradients_of_a_loss_over_a_microbatch_are_torchs(reduction: str) -> Non
 
 def test_a_loss_that_weighs_the_elements_of_a_microbatch_is_refused() -> None:
     loss = torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 5.0, 1.0]))
-    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", torch.nn.Linear(16, 4)),
-                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0", module=pybuda.PyTorchModule("net", torch.nn.Linear(16, 4)), optimizer=pybuda.SGD(0.1, device_params=True)
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", loss))
     with pytest.raises(ModelError, match=r"neither the sum nor the mean .* place the loss on a CPUDevice"):
-        pybuda.initialize_pipeline(training=True, sample_inputs=(torch.randn(3, 16),),
-                                   sample_targets=(torch.tensor([0, 1, 2]),))  # fmt: skip
+        pybuda.initialize_pipeline(
+            training=True, sample_inputs=(torch.randn(3, 16),), sample_targets=(torch.tensor([0, 1, 2]),)
+        )
 
 
 def test_statistics_that_weigh_by_the_count_of_inputs_are_refused() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.BatchNorm2d(8, momentum=None)).train()
-    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", model),
-                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0", module=pybuda.PyTorchModule("net", model), optimizer=pybuda.SGD(0.1, device_params=True)
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
     with pytest.raises(UnsupportedOp, match="momentum=None"):
-        pybuda.initialize_pipeline(training=True, sample_inputs=(torch.randn(1, 4, 10, 10),),
-                                   sample_targets=(torch.randn(1, 8, 8, 8),))  # fmt: skip
+        pybuda.initialize_pipeline(
+            training=True, sample_inputs=(torch.randn(1, 4, 10, 10),), sample_targets=(torch.randn(1, 8, 8, 8),)
+        )
 
 
 def test_batch_norm_over_several_elements_is_refused_by_name() -> None:
-    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("net", normed().train()),
-                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0", module=pybuda.PyTorchModule("net", normed().train()), optimizer=pybuda.SGD(0.1, device_params=True)
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
     x, y = torch.randn(4, 4, 10, 10), torch.randn(4, 8, 8, 8)
     with pytest.raises(UnsupportedOp, match="statistics are those of 4 elements"), warnings.catch_warnings():
@@ -520,8 +558,9 @@ def test_targets_as_long_as_one_output_are_no_microbatch() -> None:
     torch.manual_seed(4)
     model = torch.nn.Sequential(torch.nn.Flatten(0, 1), torch.nn.Linear(16, 8))
     weight = torch.nn.Parameter(model[1].weight.detach().clone())
-    device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("rows", model),
-                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0", module=pybuda.PyTorchModule("rows", model), optimizer=pybuda.SGD(0.1, device_params=True)
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.MSELoss()))
     x, y = torch.randn(1, 3, 16), torch.randn(3, 8)
     pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))
@@ -536,8 +575,12 @@ def test_targets_as_long_as_one_output_are_no_microbatch() -> None:
 
 def test_a_queue_that_nothing_can_fill_says_what_fills_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """And with another thread, or a timeout, it waits as every queue does."""
-    device = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("net", normed()),
-                             optimizer=pybuda.SGD(0.1, device_params=True))  # fmt: skip
+    device = pybuda.TTDevice(
+        "tt0",
+        arch=pybuda.BackendDevice.Wormhole_B0,
+        module=pybuda.PyTorchModule("net", normed()),
+        optimizer=pybuda.SGD(0.1, device_params=True),
+    )
     device.place_loss_module(pybuda.PyTorchModule("loss", torch.nn.L1Loss()))
     x, y = torch.randn(1, 4, 10, 10), torch.randn(1, 8, 8, 8)
     checkpoints = pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(y,))

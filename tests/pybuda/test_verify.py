@@ -24,10 +24,14 @@ class Add(pybuda.PyBudaModule):
 @pytest.mark.parametrize("arch", list(pybuda.BackendDevice)[:3])
 def test_verify_module(arch: pybuda.BackendDevice) -> None:
     devices = verify_module(
-        Add("add"), [(1, 1, 32, 64), (1, 1, 32, 64)],
-        VerifyConfig(test_kind=TestKind.INFERENCE, arch=arch, devtype=pybuda.BackendType.Golden), input_params=[[{}]],
-        params_centered_on_zero=True, inputs_centered_on_zero=True, scale_params=2.0,
-    )  # fmt: skip
+        Add("add"),
+        [(1, 1, 32, 64), (1, 1, 32, 64)],
+        VerifyConfig(test_kind=TestKind.INFERENCE, arch=arch, devtype=pybuda.BackendType.Golden),
+        input_params=[[{}]],
+        params_centered_on_zero=True,
+        inputs_centered_on_zero=True,
+        scale_params=2.0,
+    )
     assert [d.arch for d in devices] == [arch]
 
 
@@ -76,8 +80,14 @@ def _float32() -> None:
 def test_training_is_verified_step_by_step(kind: str) -> None:
     """Two steps of two microbatches each: losses, gradients by inputs and weights, updated weights."""
     _float32()
-    cfg = VerifyConfig(**TRAINING, steps=2, microbatch_count=2, pcc=0.999, relative_atol=0.01,
-                       optimizer={"type": kind, "params": {"learning_rate": 0.05}})  # fmt: skip
+    cfg = VerifyConfig(
+        **TRAINING,
+        steps=2,
+        microbatch_count=2,
+        pcc=0.999,
+        relative_atol=0.01,
+        optimizer={"type": kind, "params": {"learning_rate": 0.05}},
+    )
     devices = verify_module(Add("add"), [(1, 1, 32, 64)] * 2, cfg, params_centered_on_zero=True)
     assert [d.name for d in devices] == ["tt0", "cpu_loss"]
     assert devices[0].trainer is not None
@@ -88,8 +98,13 @@ def test_training_through_two_devices_a_torch_module_and_a_loss_of_its_own() -> 
     torch.manual_seed(0)
     modules = [pybuda.PyTorchModule("first", nn.Linear(64, 32)), pybuda.PyTorchModule("second", nn.Linear(32, 32))]
     cfg = VerifyConfig(**TRAINING, accumulation_steps=2, pcc=0.999, relative_atol=0.01, verify_each_buda_pass=True)
-    verify_module_pipeline(modules, [(1, 1, 32, 64)], cfg, device_types=["TTDevice", "TTDevice"],
-                           loss_module=pybuda.PyTorchModule("loss", nn.MSELoss()))  # fmt: skip
+    verify_module_pipeline(
+        modules,
+        [(1, 1, 32, 64)],
+        cfg,
+        device_types=["TTDevice", "TTDevice"],
+        loss_module=pybuda.PyTorchModule("loss", nn.MSELoss()),
+    )
 
 
 def test_wrong_gradients_and_updates_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,8 +117,12 @@ def test_wrong_gradients_and_updates_are_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Trainer, "gradients", lambda self: {n: -g for n, g in real(self).items()})
     with pytest.raises(AssertionError, match=r"gradient by add\.weights"):
         verify_module(Add("add"), shapes, cfg, params_centered_on_zero=True)
-    verify_module(Add("add"), shapes, VerifyConfig(**TRAINING, waive_gradient_errors={"weights"}, optimizer=None),
-                  params_centered_on_zero=True)  # fmt: skip
+    verify_module(
+        Add("add"),
+        shapes,
+        VerifyConfig(**TRAINING, waive_gradient_errors={"weights"}, optimizer=None),
+        params_centered_on_zero=True,
+    )
     monkeypatch.setattr(Trainer, "gradients", real)
     monkeypatch.setattr(Trainer, "optimize", lambda self: None)
     cfg = VerifyConfig(**TRAINING, pcc=0.9999, relative_atol=1e-4)
@@ -194,8 +213,9 @@ def test_verify_stops_at_the_first_stage() -> None:
 
 
 def test_run_only_needs_something_compiled() -> None:
-    device = pybuda.TTDevice("t", device_mode=pybuda.DeviceMode.RunOnly,
-                             module=pybuda.PyTorchModule("m", nn.Linear(32, 32)))  # fmt: skip
+    device = pybuda.TTDevice(
+        "t", device_mode=pybuda.DeviceMode.RunOnly, module=pybuda.PyTorchModule("m", nn.Linear(32, 32))
+    )
     device.push_to_inputs(torch.rand(1, 32, 32))
     with pytest.raises(RuntimeError, match="RunOnly"):
         pybuda.run_inference()

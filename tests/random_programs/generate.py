@@ -19,8 +19,18 @@ from tests.random_programs.table import ALLOCATE, EXPRESSIONS, FILL, STATEMENTS
 SPECIAL = ("inf", "-inf", "nan", "1e30", "-1e30", "3e38", "1e-30", "-0.0", "65504.0", "1e5", "16777217.0")
 NUMBERS = ("0.0", "1.0", "-1.0", "0.5", "2.0", "-0.25", "3.0", "1.5", "-2.0", "0.1")
 SHAPES = (
-    (5, 7), (1, 33), (3, 4, 8), (2, 3, 5), (1, 4, 6, 6), (1, 3, 8, 8), (4,), (1, 2, 40), (33, 5), (2, 1, 6), (1, 8, 16),
-)  # fmt: skip
+    (5, 7),
+    (1, 33),
+    (3, 4, 8),
+    (2, 3, 5),
+    (1, 4, 6, 6),
+    (1, 3, 8, 8),
+    (4,),
+    (1, 2, 40),
+    (33, 5),
+    (2, 1, 6),
+    (1, 8, 16),
+)
 FAMILIES = tuple(EXPRESSIONS)
 MOST = 3000
 """Elements of a value: what is larger is not taken into a program."""
@@ -48,10 +58,18 @@ class Program:
         held = [f"        self.w{k} = nn.Parameter(0.3 * torch.randn{shape})" for k, shape in enumerate(self.weights)]
         returned = self.returned[0] if self.trains else "".join(f"{name}, " for name in self.returned)
         body = [f"        {line}" for line in (*self.lines, f"return {returned}".strip())]
-        return "\n".join([
-            "class M(nn.Module):", "    def __init__(self):", "        super().__init__()", *held, "",
-            f"    def forward(self, {takes}):", *body, "",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                "class M(nn.Module):",
+                "    def __init__(self):",
+                "        super().__init__()",
+                *held,
+                "",
+                f"    def forward(self, {takes}):",
+                *body,
+                "",
+            ]
+        )
 
     def module(self) -> nn.Module:
         """With weights of the seed. The text is ours, made by `generate`."""

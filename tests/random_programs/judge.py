@@ -25,18 +25,88 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-5
 ROUNDING = 1e-6
 """Relative error that any op may have: what grows out of it is no difference."""
 EXACT = {
-    "view", "reshape", "_reshape_copy", "_unsafe_view", "expand", "transpose", "permute", "slice", "select",
-    "unsqueeze", "squeeze", "clone", "copy_",
-    "detach", "alias", "as_strided", "cat", "stack", "where", "masked_fill", "relu", "neg", "abs", "maximum", "minimum",
-    "clamp", "clamp_min", "clamp_max", "max", "min", "amax", "amin", "flip", "roll", "index", "gather", "index_select",
-    "constant_pad_nd", "t", "split", "unbind", "diagonal", "unfold", "fill_", "zero_", "scatter", "index_put_",
+    "view",
+    "reshape",
+    "_reshape_copy",
+    "_unsafe_view",
+    "expand",
+    "transpose",
+    "permute",
+    "slice",
+    "select",
+    "unsqueeze",
+    "squeeze",
+    "clone",
+    "copy_",
+    "detach",
+    "alias",
+    "as_strided",
+    "cat",
+    "stack",
+    "where",
+    "masked_fill",
+    "relu",
+    "neg",
+    "abs",
+    "maximum",
+    "minimum",
+    "clamp",
+    "clamp_min",
+    "clamp_max",
+    "max",
+    "min",
+    "amax",
+    "amin",
+    "flip",
+    "roll",
+    "index",
+    "gather",
+    "index_select",
+    "constant_pad_nd",
+    "t",
+    "split",
+    "unbind",
+    "diagonal",
+    "unfold",
+    "fill_",
+    "zero_",
+    "scatter",
+    "index_put_",
     "lift_fresh",
-    "zeros_like", "ones_like", "full_like", "full", "zeros", "ones", "arange", "empty", "empty_like",
-    "new_empty", "new_zeros", "_to_copy",
-    "round", "floor", "ceil", "trunc", "sign", "sort", "topk", "tril", "triu", "masked_fill_", "nan_to_num", "repeat",
-    "isnan", "embedding", "hardtanh", "threshold", "copysign", "reflection_pad1d", "max_pool2d_with_indices",
-    "im2col", "eye",
-}  # fmt: skip
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "full",
+    "zeros",
+    "ones",
+    "arange",
+    "empty",
+    "empty_like",
+    "new_empty",
+    "new_zeros",
+    "_to_copy",
+    "round",
+    "floor",
+    "ceil",
+    "trunc",
+    "sign",
+    "sort",
+    "topk",
+    "tril",
+    "triu",
+    "masked_fill_",
+    "nan_to_num",
+    "repeat",
+    "isnan",
+    "embedding",
+    "hardtanh",
+    "threshold",
+    "copysign",
+    "reflection_pad1d",
+    "max_pool2d_with_indices",
+    "im2col",
+    "eye",
+}
 
 
 class Shaken(TorchDispatchMode):
@@ -107,7 +177,7 @@ def flat(outputs: Any) -> list[torch.Tensor]:
 
 def eager(program: Program, inputs: tuple[torch.Tensor, ...], way: Any = None) -> list[torch.Tensor]:
     module = program.module()
-    with torch.no_grad(), (way or torch.no_grad()):
+    with torch.no_grad(), way or torch.no_grad():
         return [t.detach().clone() for t in flat(module(*copy.deepcopy(inputs)))]
 
 
@@ -142,8 +212,10 @@ def wrong(got: list[torch.Tensor], want: list[torch.Tensor], slack: list[torch.T
         same = (a == b) | (a.isnan() & b.isnan()) | (near & b.isfinite()) | free.isnan()
         if not bool(same.all()):
             at = int((~same).flatten().nonzero()[0])
-            return (f"output {k}: {int((~same).sum())} of {same.numel()} differ; first at {at}: "
-                    f"ours {g.flatten()[at].item()!r}, torch {w.flatten()[at].item()!r}")  # fmt: skip
+            return (
+                f"output {k}: {int((~same).sum())} of {same.numel()} differ; first at {at}: "
+                f"ours {g.flatten()[at].item()!r}, torch {w.flatten()[at].item()!r}"
+            )
     return ""
 
 

@@ -29,20 +29,38 @@ def made(name: str) -> Any:
     torch.manual_seed(3)
     if name == "Llama":
         config = transformers.LlamaConfig(
-            vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
-            num_key_value_heads=1, max_position_embeddings=64, attn_implementation="eager",
-        )  # fmt: skip
+            vocab_size=96,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            max_position_embeddings=64,
+            attn_implementation="eager",
+        )
         model = transformers.LlamaForCausalLM(config)
     elif name == "GPT-2":
         config = transformers.GPT2Config(
-            vocab_size=96, n_embd=32, n_layer=1, n_head=2, n_positions=64, attn_implementation="eager",
-            bos_token_id=1, eos_token_id=2,
-        )  # fmt: skip
+            vocab_size=96,
+            n_embd=32,
+            n_layer=1,
+            n_head=2,
+            n_positions=64,
+            attn_implementation="eager",
+            bos_token_id=1,
+            eos_token_id=2,
+        )
         model = transformers.GPT2LMHeadModel(config)
     else:
         config = transformers.T5Config(
-            vocab_size=96, d_model=32, d_kv=16, d_ff=64, num_layers=1, num_heads=2, decoder_start_token_id=0,
-        )  # fmt: skip
+            vocab_size=96,
+            d_model=32,
+            d_kv=16,
+            d_ff=64,
+            num_layers=1,
+            num_heads=2,
+            decoder_start_token_id=0,
+        )
         model = transformers.T5ForConditionalGeneration(config)
     for key, parameter in model.named_parameters():  # logits that differ, so that a wrong one shows
         if parameter.dim() > 1:
@@ -68,9 +86,12 @@ def test_thirty_two_tokens_as_torch_has_them(name: str) -> None:
 
 
 SMALL = {
-    "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
     "max_position_embeddings": 64,
-}  # fmt: skip
+}
 DECODERS = {
     "OPT": {"ffn_dim": 64, "word_embed_proj_dim": 32},
     "GPTNeoX": {"intermediate_size": 64},
@@ -106,17 +127,24 @@ def test_the_two_programs_share_the_rams_of_the_cache(llama: Generator) -> None:
     assert [p.name for p in netlist.programs] == ["run_fwd_0", "run_fwd_1"]
     of_op = {op.name: graph.name[:5] for graph in netlist.graphs.values() for op in graph.ops.values()}
     readers = {
-        port.source: of_op[op.name] for graph in netlist.graphs.values() for op in graph.ops.values()
+        port.source: of_op[op.name]
+        for graph in netlist.graphs.values()
+        for op in graph.ops.values()
         for port in op.inputs
-    }  # fmt: skip
+    }
     for kind in ("keys", "values"):
         prompt, new = netlist.queues[f"cache.0.prompt_{kind}"], netlist.queues[f"cache.0.new_{kind}"]
         assert prompt.type == new.type == "ram"
         assert (of_op[prompt.input], readers[prompt.name]) == ("fwd_0", "fwd_1")
         assert (of_op[new.input], readers[new.name]) == ("fwd_1", "fwd_1")
     weights = {q for q, spec in netlist.queues.items() if spec.input == "HOST" and "weight" in q}
-    both = {p.source for g in netlist.graphs.values() if g.name.startswith("fwd_0") for o in g.ops.values()
-            for p in o.inputs} & set(readers)  # fmt: skip
+    both = {
+        p.source
+        for g in netlist.graphs.values()
+        if g.name.startswith("fwd_0")
+        for o in g.ops.values()
+        for p in o.inputs
+    } & set(readers)
     assert len(weights & both) >= 8, "the weights lie on the device once"
 
 
@@ -171,13 +199,21 @@ def test_what_cannot_be_generated_with_is_refused() -> None:
     with pytest.raises(ModelError, match="'x' is read by the prompt's part and by the decode part"):
         from_any(Shares(), torch.randn(1, 32))
     config = transformers.MistralConfig(
-        vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=1, sliding_window=8,
-    )  # fmt: skip
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        sliding_window=8,
+    )
     with pytest.raises(InputError, match="looks back 8 tokens"):
         Generator(transformers.MistralForCausalLM(config), places=16, bucket=8).session()
-    bert = transformers.BertForMaskedLM(transformers.BertConfig(
-        vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2))  # fmt: skip
+    bert = transformers.BertForMaskedLM(
+        transformers.BertConfig(
+            vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2
+        )
+    )
     with pytest.raises(ModelError, match="keeps no cache"):
         Generator(bert).session()
     bloom = transformers.BloomForCausalLM(transformers.BloomConfig(vocab_size=96, hidden_size=32, n_layer=1, n_head=2))

@@ -107,11 +107,14 @@ def test_ops_that_only_the_host_has_run_there() -> None:
         torch.testing.assert_close(have, Inverse()(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("model", [
-    Fn(lambda x: (x + 1, x.argmax(-1), (x > 0).long(), x * 2)),  # whole numbers between floats
-    Fn(lambda x: (torch.linalg.inv(x + 9 * torch.eye(4)), (x > 0).long(), x.relu())),  # and an op of the host
-    Fn(lambda x: (x > 0).sum(-1)),  # nothing that a device holds exactly
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "model",
+    [
+        Fn(lambda x: (x + 1, x.argmax(-1), (x > 0).long(), x * 2)),  # whole numbers between floats
+        Fn(lambda x: (torch.linalg.inv(x + 9 * torch.eye(4)), (x > 0).long(), x.relu())),  # and an op of the host
+        Fn(lambda x: (x > 0).sum(-1)),  # nothing that a device holds exactly
+    ],
+)
 def test_outputs_of_whole_numbers_keep_their_place(model: nn.Module) -> None:
     x = torch.randn(2, 4, 4)
     with torch.no_grad():

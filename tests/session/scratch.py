@@ -26,8 +26,11 @@ def same_as_from_scratch(session: Session, chips: Sequence[int] | None = None) -
     expected = assemble(fresh, placed.segments, placed.policy, constraints.unmatched, chips=chips)
     got = result.placement
     assert (got.ops, got.epochs, got.queues, got.schedule) == (
-        expected.ops, expected.epochs, expected.queues, expected.schedule
-    )  # fmt: skip
+        expected.ops,
+        expected.epochs,
+        expected.queues,
+        expected.schedule,
+    )
     assert got.input_buffers == expected.input_buffers and got.ublock_order == expected.ublock_order
     assert got.report is not None and expected.report is not None
     assert got.report.op_limiters == expected.report.op_limiters

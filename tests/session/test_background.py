@@ -101,8 +101,10 @@ def test_edits_are_told(mlp):
     assert labels == [f"resize {op} to 1x1", f"undo resize {op} to 1x1", f"redo resize {op} to 1x1"]
 
 
-@pytest.mark.parametrize(("stage", "message"), [("trace", r"call \d+ of a module"), ("trace", r"op \d+ of \d+"),
-                                             ("passes", r"pass \d+ of \d+, \w+")])
+@pytest.mark.parametrize(
+    ("stage", "message"),
+    [("trace", r"call \d+ of a module"), ("trace", r"op \d+ of \d+"), ("passes", r"pass \d+ of \d+, \w+")],
+)
 def test_a_compile_stops_inside_tracing_and_passes(stage: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says how far it was, and the next compile begins anew."""
     monkeypatch.setattr(request, "DETAIL_INTERVAL", 0.0)  # every word comes

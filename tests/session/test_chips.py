@@ -34,9 +34,13 @@ def _local(session: Session) -> list[Command]:
     size = next(s for s in session.legal(op).legal if s != session.legal(op).grid)
     source = next(s for s in session.compile().lowered[op].sources if s in placement.ops)
     return [
-        ResizeOp(op, size), EpochBreak(op), PlaceOp(op, chip=placement.ops[op].chip), InsertNop(source, (op,)),
-        InsertQueue(source, (op,)), FormatOp(op, fidelity="LoFi"),
-    ]  # fmt: skip
+        ResizeOp(op, size),
+        EpochBreak(op),
+        PlaceOp(op, chip=placement.ops[op].chip),
+        InsertNop(source, (op,)),
+        InsertQueue(source, (op,)),
+        FormatOp(op, fidelity="LoFi"),
+    ]
 
 
 def test_every_chip_whose_queues_are_touched_has_a_graph(traced) -> None:
@@ -48,8 +52,11 @@ def test_every_chip_whose_queues_are_touched_has_a_graph(traced) -> None:
     stage = plain.placement.epochs[-1].ops
     split.apply(EpochBreak(stage[len(stage) // 2]))
     cut = split.compile()
-    between = next(q for q in cut.placement.queues.values()
-                   if q.kind == "e2e" and cut.placement.ops[q.source].epoch == len(cut.placement.epochs) - 2)
+    between = next(
+        q
+        for q in cut.placement.queues.values()
+        if q.kind == "e2e" and cut.placement.ops[q.source].epoch == len(cut.placement.epochs) - 2
+    )
     split.apply(QueueChannel(between.name, chip=1 - between.chip))
     result = split.compile()
     net = result.netlist
@@ -66,7 +73,8 @@ def test_every_chip_whose_queues_are_touched_has_a_graph(traced) -> None:
         for op in net.graphs[name].ops.values():
             names = {i.source for i in op.inputs} | {q.name for q in net.queues.values() if q.input == op.name}
             touched.setdefault(now, set()).update(
-                net.queues[n].target_device for n in names if n in net.queues and net.queues[n].loc == "dram")
+                net.queues[n].target_device for n in names if n in net.queues and net.queues[n].loc == "dram"
+            )
     assert all(touched[t] <= there[t] for t in touched)
     got = [Runner(r, "golden").run([inputs])[0][0].float() for r in (plain, result)]
     torch.testing.assert_close(got[0], got[1], rtol=0.02, atol=0.02)
@@ -103,8 +111,12 @@ def test_what_several_chips_preload_is_a_queue_for_each(device: str, tmp_path) -
         for i in op.inputs:
             read.setdefault(i.source, set()).add(chips[op.name])
     preloaded = {
-        name for p in net.programs for i in p.instructions if isinstance(i, Execute) and i.settings
-        for name, setting in i.settings.items() if setting.fields["prologue"] is True
+        name
+        for p in net.programs
+        for i in p.instructions
+        if isinstance(i, Execute) and i.settings
+        for name, setting in i.settings.items()
+        if setting.fields["prologue"] is True
     }
     (copy,) = (n for n in preloaded if copied_from(n) == "bias")
     assert {"bias", copy} <= preloaded

@@ -116,9 +116,13 @@ def test_every_command_has_an_inverse(shared, number):
     state = shared.request
     busy = state.put(Override("op_size", op, (1, 1))).put(Override("epoch_break", op))
     command = [
-        ResizeOp(op, (1, 2)), PlaceOp(op, (0, 0)), EpochBreak(op, on=False), ClearOp(op), SetOptions(seed=3),
+        ResizeOp(op, (1, 2)),
+        PlaceOp(op, (0, 0)),
+        EpochBreak(op, on=False),
+        ClearOp(op),
+        SetOptions(seed=3),
         Optimise(),
-    ][number]  # fmt: skip
+    ][number]
     for start in (state, busy):
         after = command.apply(start)
         assert command.inverse(start).apply(after) == start
@@ -299,10 +303,16 @@ def test_python_says_options_that_edits_changed(mlp):
 
 def test_malformed_edits_never_enter_the_stack(mlp):
     for make in (
-        lambda: ResizeOp("a", (0, 1)), lambda: ResizeOp("a", "44"), lambda: PlaceOp("a"), lambda: PlaceOp("a", (-1, 0)),
-        lambda: StreamOp("a", "q"), lambda: StreamOp("a"), lambda: SetUkt("a", 0), lambda: QueueChannel("q"),
+        lambda: ResizeOp("a", (0, 1)),
+        lambda: ResizeOp("a", "44"),
+        lambda: PlaceOp("a"),
+        lambda: PlaceOp("a", (-1, 0)),
+        lambda: StreamOp("a", "q"),
+        lambda: StreamOp("a"),
+        lambda: SetUkt("a", 0),
+        lambda: QueueChannel("q"),
         lambda: SetOptions(no_such_option=1),
-    ):  # fmt: skip
+    ):
         with pytest.raises(TbudaError):
             make()
 

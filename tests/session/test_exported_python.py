@@ -25,23 +25,30 @@ SLY = "1)\nimport os; os.system('touch PWNED')  #"
 TEXT = st.one_of(st.text(st.characters(), max_size=12), st.sampled_from([SLY, "'''", "\\", "\u2028", "\r", "a\x00b"]))
 VALUE = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(10**30), 10**30), st.floats(), TEXT),
-    lambda v: st.one_of(st.lists(v, max_size=3), st.dictionaries(TEXT, v, max_size=3)), max_leaves=6,
-)  # fmt: skip
+    lambda v: st.one_of(st.lists(v, max_size=3), st.dictionaries(TEXT, v, max_size=3)),
+    max_leaves=6,
+)
 PAIR = st.lists(st.integers(0, 99), min_size=2, max_size=2)
 NUMBER = st.integers(1, 9)
 FITTING: dict[str, st.SearchStrategy[Any]] = {
-    "op_size": PAIR, "t_stream_dir": st.sampled_from(["n", "r", "c"]), "t_stream_shape": PAIR, "u_kt": NUMBER,
+    "op_size": PAIR,
+    "t_stream_dir": st.sampled_from(["n", "r", "c"]),
+    "t_stream_shape": PAIR,
+    "u_kt": NUMBER,
     "input_buffer_multiplier": st.dictionaries(st.sampled_from(["0", "1"]), st.integers(1, 9), min_size=1),
-    "output_buffer_multiplier": st.integers(1, 9), "dram_parameters": st.booleans(),
+    "output_buffer_multiplier": st.integers(1, 9),
+    "dram_parameters": st.booleans(),
     "op_placement": st.fixed_dictionaries({"start": PAIR}, optional={"transpose": st.booleans(), "chip": NUMBER}),
-    "epoch_break": st.just(True), "chip_break": st.just(True),
+    "epoch_break": st.just(True),
+    "chip_break": st.just(True),
     "queue_channel": st.fixed_dictionaries({"chip": st.integers(0, 3)}, optional={"channel": st.integers(0, 7)}),
     "insert_nop": st.one_of(st.just(True), st.fixed_dictionaries({"dest": TEXT}, optional={"nop_count": NUMBER})),
     "insert_queue": st.fixed_dictionaries({"dest": st.lists(TEXT, min_size=1, max_size=2)}),
-    "schedule_constraint": st.just(True), "prologue": st.booleans(),
+    "schedule_constraint": st.just(True),
+    "prologue": st.booleans(),
     "data_format": st.sampled_from([f.name for f in DataFormat]),
     "math_fidelity": st.sampled_from([f.name for f in FIDELITIES]),
-}  # fmt: skip
+}
 
 
 @st.composite
@@ -61,10 +68,18 @@ def called(text: str) -> list[tuple[str, list[Any], dict[str, Any]]]:
         assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call), ast.dump(statement)
         call = statement.value
         name = ast.unparse(call.func)
-        assert re.fullmatch(r"pybuda\.config\.\w+|pybuda\.config\._get_global_compiler_config\(\)"
-                            r"\.insert_queues\.append", name), name
-        calls.append((name.rpartition(".")[2], [literal(a) for a in call.args],
-                      {k.arg or "": literal(k.value) for k in call.keywords}))
+        assert re.fullmatch(
+            r"pybuda\.config\.\w+|pybuda\.config\._get_global_compiler_config\(\)"
+            r"\.insert_queues\.append",
+            name,
+        ), name
+        calls.append(
+            (
+                name.rpartition(".")[2],
+                [literal(a) for a in call.args],
+                {k.arg or "": literal(k.value) for k in call.keywords},
+            )
+        )
     return calls
 
 
@@ -94,8 +109,12 @@ def test_any_record_of_a_file_exports_as_calls_with_its_own_literals(record: dic
     target = override.target.names if isinstance(override.target, Each) else override.target
     allowed = texts_of([target, override.value])
     allowed |= {re.escape(t) for t in allowed}
-    for text in (override_python(override), command.python(), named_python(override, ["a"]),
-                 Restore(Request(None, (), ()), command).python()):  # type: ignore[arg-type]
+    for text in (
+        override_python(override),
+        command.python(),
+        named_python(override, ["a"]),
+        Restore(Request(None, (), ()), command).python(),
+    ):  # type: ignore[arg-type]
         for _, arguments, keywords in called(text):
             assert texts_of([arguments, list(keywords.values())]) <= allowed
 

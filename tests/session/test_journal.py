@@ -31,7 +31,7 @@ from tbuda_lab.core.session import (
     SetUkt,
     StreamOp,
     journal,
-)  # fmt: skip
+)
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import JournalFile, command_data, command_of, parse_journal, read_journal
 from tests.session.test_edits import matmuls
@@ -233,14 +233,30 @@ commands = st.one_of(
     st.builds(QueueChannel, names, small, st.none() | small),
     st.builds(ClearOp, names, st.sampled_from([(), ("op_size",), ("u_kt", "op_placement")])),
     st.just(Optimise()),
-    st.builds(SetOptions, seed=small, balancer_policy=names, default_df_override=st.sampled_from(DataFormat),
-              default_math_fidelity=st.sampled_from(FIDELITIES), target_cycles=st.none() | small),
-    st.builds(SetOverride, st.builds(Override, st.just("input_buffer_multiplier"), names,
-                                     st.dictionaries(small, st.integers(1, 9)), st.just("file"))),
+    st.builds(
+        SetOptions,
+        seed=small,
+        balancer_policy=names,
+        default_df_override=st.sampled_from(DataFormat),
+        default_math_fidelity=st.sampled_from(FIDELITIES),
+        target_cycles=st.none() | small,
+    ),
+    st.builds(
+        SetOverride,
+        st.builds(
+            Override,
+            st.just("input_buffer_multiplier"),
+            names,
+            st.dictionaries(small, st.integers(1, 9)),
+            st.just("file"),
+        ),
+    ),
     st.builds(SetOverride, st.builds(Override, st.just("op_size"), st.lists(names).map(tuple), pairs, st.just("file"))),
-    st.builds(SetOverride, st.builds(Override, st.just("op_size"), st.lists(names).map(tuple).map(Each), pairs,
-                                     st.just("file"))),
-)  # fmt: skip
+    st.builds(
+        SetOverride,
+        st.builds(Override, st.just("op_size"), st.lists(names).map(tuple).map(Each), pairs, st.just("file")),
+    ),
+)
 
 
 @given(commands)
@@ -283,13 +299,22 @@ def test_errors_name_the_line(body, line, says):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"format": "tbuda-session 2", "device": "n150"}', '{"format": "tbuda-session 1"}',
-     '{"format": "tbuda-session 1", "device": "../../etc/device.yaml"}', f"{{{HEAD}}} trailing",
-     f'{{{HEAD}, "name": 3}}', f'{{{HEAD}, "optoins": {{"microbatch": 2}}}}',
-     f'{{{HEAD}, "options": {{"microbatch": 2, "microbatch": 3}}}}',
-     f'{{{HEAD}, "options": {{"nope": 1}}}}', f'{{{HEAD}, "overrides": [{{"kind": "op_size"}}]}}',
-     f'{{{HEAD}, "harvested_rows": ["a"]}}'],
-)  # fmt: skip
+    [
+        "",
+        "[]",
+        "{}",
+        '{"format": "tbuda-session 2", "device": "n150"}',
+        '{"format": "tbuda-session 1"}',
+        '{"format": "tbuda-session 1", "device": "../../etc/device.yaml"}',
+        f"{{{HEAD}}} trailing",
+        f'{{{HEAD}, "name": 3}}',
+        f'{{{HEAD}, "optoins": {{"microbatch": 2}}}}',
+        f'{{{HEAD}, "options": {{"microbatch": 2, "microbatch": 3}}}}',
+        f'{{{HEAD}, "options": {{"nope": 1}}}}',
+        f'{{{HEAD}, "overrides": [{{"kind": "op_size"}}]}}',
+        f'{{{HEAD}, "harvested_rows": ["a"]}}',
+    ],
+)
 def test_files_that_are_none(text):
     with pytest.raises(InputError):
         parse_journal(text)
@@ -315,8 +340,10 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_a_file_of_many_commands_is_read_once_and_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are not counted anew for each command: the text is searched for its line ends once."""
-    head = ('{"format": "tbuda-session 1", "device": "n150", "harvested_rows": null, "name": "x", "options": {}, '
-            '"overrides": [], "commands": [\n')
+    head = (
+        '{"format": "tbuda-session 1", "device": "n150", "harvested_rows": null, "name": "x", "options": {}, '
+        '"overrides": [], "commands": [\n'
+    )
     lines = [json.dumps({"do": "resize", "op": f"op{i}", "size": [1, 1]}) for i in range(300)]
 
     class Counted(str):
@@ -339,6 +366,7 @@ def test_a_file_of_many_commands_is_read_once_and_has_a_limit(monkeypatch: pytes
 
 def test_steps_that_would_hold_too_much_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step keeps its states: a hundred steps on one op hold a hundred overrides, on a hundred ops 5,050."""
+
     def replayed(ops: int) -> int:
         lines = [{"do": "resize", "op": f"op{i % ops}", "size": [1, 1]} for i in range(100)]
         text = json.dumps({"format": "tbuda-session 1", "device": "n150", "commands": lines})

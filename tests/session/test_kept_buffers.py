@@ -172,5 +172,6 @@ def test_what_cannot_be_kept_is_refused_with_its_line(name: str) -> None:
 
 def test_training_does_not_keep_them() -> None:
     with pytest.raises((UnsupportedOp, ModelError), match="'held' is written to by the forward"):
-        Session.for_training(MODELS["a running mean"](), torch.randn(2, 8, 16), nn.MSELoss(), torch.randn(2, 8, 16),
-                             "sgd", 0.1)  # fmt: skip
+        Session.for_training(
+            MODELS["a running mean"](), torch.randn(2, 8, 16), nn.MSELoss(), torch.randn(2, 8, 16), "sgd", 0.1
+        )

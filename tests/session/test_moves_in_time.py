@@ -69,8 +69,7 @@ def test_every_legal_epoch_is_reached_and_the_rest_stays(branches: Session) -> N
 def test_there_and_back_again(branches: Session) -> None:
     placed = branches.placed()
     op, there = next(
-        (op, e)
-        for op in placed.problem.order for e in epochs_of(placed, op) if e > placed.ops()[op].epoch + 1
+        (op, e) for op in placed.problem.order for e in epochs_of(placed, op) if e > placed.ops()[op].epoch + 1
     )
     branches.apply(*into_epoch(branches, op, there))
     assert all(c.pcc > 0.99 for c in branches.verify())

@@ -27,8 +27,14 @@ from tests.session.models import encoder, perceptron
 def _convolutions() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
     torch.manual_seed(0)
     model = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 32, 3, stride=2, padding=1),
-        torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(32, 10))  # fmt: skip
+        torch.nn.Conv2d(3, 16, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(32, 10),
+    )
     return model.eval(), (torch.randn(1, 3, 32, 32),)
 
 
@@ -44,7 +50,8 @@ MODELS = {
     "encoder": lambda: Session(*encoder(1), "n150"),
     "encoder, 32 inputs, several chips": lambda: Session(*encoder(1), "n300", CompileOptions(microbatch=32)),
     "encoder, smallest grids": lambda: Session(
-        *encoder(1), "n150", CompileOptions(microbatch=64, balancer_policy="MinimizeGrid")),
+        *encoder(1), "n150", CompileOptions(microbatch=64, balancer_policy="MinimizeGrid")
+    ),
     "convolutions": lambda: Session(*_convolutions(), "grayskull"),
     "training": _training,
 }

@@ -31,12 +31,16 @@ def test_the_netlist_and_all_readers_have_the_format(bert: Session) -> None:
     op = net_op(result, OP)
     assert (op.out_df, op.math_fidelity) == (DataFormat.Bfp8_b, "LoFi")
     readers = [
-        (o, i) for g in result.netlist.graphs.values() for o in g.ops.values() for i in o.inputs
+        (o, i)
+        for g in result.netlist.graphs.values()
+        for o in g.ops.values()
+        for i in o.inputs
         if i.source in (OP, f"e2e_{OP}_0")
     ]
     assert readers and all(i.df is DataFormat.Bfp8_b for _, i in readers)
     assert {r.kind: (r.state, r.obtained[OP]) for r in bert.records} == {
-        "data_format": ("obtained", "Bfp8_b"), "math_fidelity": ("obtained", "LoFi"),
+        "data_format": ("obtained", "Bfp8_b"),
+        "math_fidelity": ("obtained", "LoFi"),
     }
     assert all(c.pcc > 0.99 for c in bert.verify())
     bert.undo()
@@ -74,7 +78,7 @@ def test_every_legal_value_compiles_and_runs(mlp: Session, what: str) -> None:
     values = legal_formats(graph, op, mlp.device) if what == "format" else legal_fidelities(graph, op)
     for value in values:
         mlp.gesture(f"{what} of {op} = {value.name}")
-        (output,), = mlp.run()
+        ((output,),) = mlp.run()
         assert torch.isfinite(output).all()
         assert next(iter(mlp.records)).obtained == {op: value.name}
     assert len(mlp.overrides) == 1
@@ -131,9 +135,12 @@ def test_partial_results_of_a_picker_of_small_blocks_are_wider(arch: str, df: st
     """Rows picked in several steps are added up: not in blocks of 4 or 2 bits (netlist-format.md#op-rules, O14)."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 16, 3, padding=1),
-        torch.nn.ReLU(), torch.nn.Conv2d(16, 8, 1),
-    ).eval()  # fmt: skip
+        torch.nn.Conv2d(3, 16, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(16, 16, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(16, 8, 1),
+    ).eval()
     session = Session(model, (torch.randn(1, 3, 48, 48),), arch)
     plain = session.compile()
     placed = plain.placement.ops

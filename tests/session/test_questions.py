@@ -79,8 +79,10 @@ def test_the_table_agrees_with_the_placement_as_it_is(shared):
             assert shape["epoch_kernel_cycles"] == epoch.kernel_cycles
             kernel, limiter, what = report.op_limiters[op]
             assert (shape["cycles"], shape["limiter_cycles"], table.limiters[shape["limiter"]]) == (
-                kernel, limiter, what,
-            )  # fmt: skip
+                kernel,
+                limiter,
+                what,
+            )
             # of several ops that take as long, one is named
             named = table.ops[shape["epoch_op"]]
             assert report.op_limiters[named][1] == epoch.limiter_cycles
@@ -143,9 +145,15 @@ def test_edge_verdicts_are_those_of_streams_and_stacks(shared):
 
 
 STREAM_RULES = (
-    "STREAM_CONSUMER", "STREAM_DIRECTION", "STREAM_BROADCAST", "STREAM_TRANSPOSE", "STREAM_MATMUL_SIDE",
-    "STREAM_CONV_HANG", *(r.name for r in EdgeReason if r.name.startswith("STACK_")), "UNFED_CORE",
-)  # fmt: skip
+    "STREAM_CONSUMER",
+    "STREAM_DIRECTION",
+    "STREAM_BROADCAST",
+    "STREAM_TRANSPOSE",
+    "STREAM_MATMUL_SIDE",
+    "STREAM_CONV_HANG",
+    *(r.name for r in EdgeReason if r.name.startswith("STACK_")),
+    "UNFED_CORE",
+)
 
 
 def test_free_starts_against_every_rectangle():
@@ -182,8 +190,9 @@ def test_chips_that_run_together_count_once():
     assert (message.total_cycles[0], message.kernel_cycles[0]) == first
     assert (message.total_cycles[1], message.kernel_cycles[1]) == shown_cycles(session)
     assert [(step.time, step.kernel) for step in cost_history(session)] == [
-        (before, first[1]), (session.time().per_input, shown_cycles(session)[1])
-    ]  # fmt: skip
+        (before, first[1]),
+        (session.time().per_input, shown_cycles(session)[1]),
+    ]
 
 
 def test_whatif_is_what_happens_and_changes_nothing(bert):

@@ -73,9 +73,11 @@ def _of_the_model(session: Session, rng: random.Random) -> dict[str, tuple[Comma
     some = rng.choice(mine) if mine else Override("op_size", placement.schedule[0], (1, 1))
     places = [rng.randrange(max(1, len(session.overrides))) for _ in range(2)]
     options = (
-        {"balancer_policy": rng.choice(("Ribbon", "MinimizeGrid"))}, {"enable_auto_fusing": rng.random() < 0.5},
-        {"microbatch": rng.choice((1, 16))}, {"dram_placement_algorithm": "GREATEST_CAPACITY"},
-    )  # fmt: skip
+        {"balancer_policy": rng.choice(("Ribbon", "MinimizeGrid"))},
+        {"enable_auto_fusing": rng.random() < 0.5},
+        {"microbatch": rng.choice((1, 16))},
+        {"dram_placement_algorithm": "GREATEST_CAPACITY"},
+    )
     return {
         "channel": (QueueChannel(rng.choice(list(placement.queues)), channel=rng.randint(0, 7)),),
         "order": (Constrain(tuple(rng.sample(list(placement.schedule), 2))),),

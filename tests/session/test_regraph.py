@@ -39,8 +39,11 @@ def test_an_inserted_nop_or_queue_remakes_its_epochs_alone(seed: int) -> None:
         before, runs = session.compile(), session.work
         all_edges = edges(session)
         source, reader, port = all_edges[int(rng.integers(len(all_edges)))]
-        session.apply(InsertNop(source, (reader,), count=1 + turn % 2) if turn % 2 == seed else
-                      InsertQueue(source, (reader,), port))  # fmt: skip
+        session.apply(
+            InsertNop(source, (reader,), count=1 + turn % 2)
+            if turn % 2 == seed
+            else InsertQueue(source, (reader,), port)
+        )
         after = session.compile()
         assert session.work["place"] == runs["place"] and session.work["regraph"] > runs.get("regraph", 0)
         was, now = before.placement, after.placement
@@ -49,8 +52,11 @@ def test_an_inserted_nop_or_queue_remakes_its_epochs_alone(seed: int) -> None:
             if spot.epoch not in touched and len(plain.epochs) == len(now.epochs):
                 there = now.ops[name]
                 assert (there.start, there.size, there.row, there.epoch) == (
-                    spot.start, spot.size, spot.row, spot.epoch
-                )  # fmt: skip
+                    spot.start,
+                    spot.size,
+                    spot.row,
+                    spot.epoch,
+                )
         new = set(now.ops) - set(was.ops)
         assert bool(new) == (turn % 2 == seed)
         assert new or port in queued_ports(after.lowered[reader])

@@ -214,9 +214,11 @@ def test_a_broken_parameter_is_found_at_the_op_that_reads_it() -> None:
     assert checks["first.matmul"].comparison.pcc > 0.999
     failed = checks.first_failure
     z, r, c = failed.first
-    assert failed.tiles.reshape(-1)[: np.ravel_multi_index((z, r, c), failed.tiles.shape)].max(initial=0) <= (
-        0.05 * failed.comparison.scale
-    ) < failed.tiles[z, r, c]
+    assert (
+        failed.tiles.reshape(-1)[: np.ravel_multi_index((z, r, c), failed.tiles.shape)].max(initial=0)
+        <= (0.05 * failed.comparison.scale)
+        < failed.tiles[z, r, c]
+    )
     assert failed.tiles.max() == pytest.approx(failed.comparison.max_abs)
     with pytest.raises(KeyError):
         checks["nobody"]

@@ -23,15 +23,18 @@ def made(**more: object) -> tuple[Session, torch.nn.Module]:
     model = torch.nn.Sequential(torch.nn.Linear(40, 24), torch.nn.Tanh(), torch.nn.Linear(24, 8))
     sample = torch.randn(BATCH, 16, 40), torch.randn(BATCH, 16, 8)
     options = CompileOptions(default_df_override=DataFormat.Float32)
-    session = Session.for_training(model, sample[0], torch.nn.MSELoss(), sample[1], learning_rate=0.5, options=options,
-                                   **more)  # fmt: skip
+    session = Session.for_training(
+        model, sample[0], torch.nn.MSELoss(), sample[1], learning_rate=0.5, options=options, **more
+    )
     return session, model
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(5)
-    return [(torch.randn(BATCH, 16, 40, generator=generator), torch.randn(BATCH, 16, 8, generator=generator))
-            for _ in range(count)]  # fmt: skip
+    return [
+        (torch.randn(BATCH, 16, 40, generator=generator), torch.randn(BATCH, 16, 8, generator=generator))
+        for _ in range(count)
+    ]
 
 
 def test_steps_losses_and_learning_rates_are_those_of_torch() -> None:

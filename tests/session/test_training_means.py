@@ -146,8 +146,9 @@ class Model(nn.Module):
         return self.b(self.change(self.a(x)))
 
 
-def trains_as_torch(module: nn.Module, inputs: tuple[Any, ...], loss: nn.Module, target: torch.Tensor, steps: int = 1,
-                    seed: int = 5) -> Session:  # fmt: skip
+def trains_as_torch(
+    module: nn.Module, inputs: tuple[Any, ...], loss: nn.Module, target: torch.Tensor, steps: int = 1, seed: int = 5
+) -> Session:
     """Losses and weights of some steps, of a session and of eager torch."""
     mine, eager = copy.deepcopy(module), copy.deepcopy(module)
     session = Session.for_training(mine, inputs, loss, target, "sgd", RATE, options=FLOATS, device="wormhole_b0")
@@ -235,8 +236,9 @@ def test_hooks_of_parameters() -> None:
     nn.functional.mse_loss(eager(x), y).backward()
     optimizer.step()
     for name, parameter in eager.named_parameters():
-        torch.testing.assert_close(session.trainer.parameters()[name].reshape(parameter.shape), parameter.detach(),
-                                   rtol=1e-4, atol=1e-5)  # fmt: skip
+        torch.testing.assert_close(
+            session.trainer.parameters()[name].reshape(parameter.shape), parameter.detach(), rtol=1e-4, atol=1e-5
+        )
 
 
 # -- look-up tables --------------------------------------------------------------------------------------------------
@@ -267,9 +269,20 @@ class Words(nn.Module):
 
 
 TABLES = (
-    "plain", "padding", "padding and a row", "frequency", "frequency and padding", "tied", "tied and padding", "bag",
-    "bag sum", "bag padding", "bag sum padding", "indexed", "functional",
-)  # fmt: skip
+    "plain",
+    "padding",
+    "padding and a row",
+    "frequency",
+    "frequency and padding",
+    "tied",
+    "tied and padding",
+    "bag",
+    "bag sum",
+    "bag padding",
+    "bag sum padding",
+    "indexed",
+    "functional",
+)
 
 
 @pytest.mark.parametrize("kind", TABLES)
@@ -358,14 +371,20 @@ def test_targets_that_are_left_out_after_a_sample_without_any() -> None:
 MODES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "batch norm": (lambda: nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Linear(5, 4)), (4, 6)),
     "batch norm of images": (
-        lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 4)), (3, 2, 6, 6)),
+        lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 4)),
+        (3, 2, 6, 6),
+    ),
     "dropout": (lambda: nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.3), nn.Linear(5, 4)), (4, 6)),
     "two dropouts": (
-        lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(6, 5), nn.ReLU(), nn.Dropout(0.5), nn.Linear(5, 4)), (4, 6)),
+        lambda: nn.Sequential(nn.Dropout(0.2), nn.Linear(6, 5), nn.ReLU(), nn.Dropout(0.5), nn.Linear(5, 4)),
+        (4, 6),
+    ),
     "dropout of channels": (
-        lambda: nn.Sequential(nn.Conv2d(2, 8, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(128, 4)), (2, 2, 6, 6)),
+        lambda: nn.Sequential(nn.Conv2d(2, 8, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(128, 4)),
+        (2, 2, 6, 6),
+    ),
     "layer norm": (lambda: nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 4)), (4, 6)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MODES)
@@ -375,8 +394,7 @@ def test_the_mode_is_the_modules_own(name: str, training: bool) -> None:
     torch.manual_seed(0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        session = trains_as_torch(make().train(training), (torch.randn(shape),), nn.MSELoss(),
-                                  torch.randn(shape[0], 4))  # fmt: skip
+        session = trains_as_torch(make().train(training), (torch.randn(shape),), nn.MSELoss(), torch.randn(shape[0], 4))
     assert all(c.passes(MIN_PCC) for c in session.verify())
 
 

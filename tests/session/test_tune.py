@@ -53,8 +53,9 @@ def test_errors_of_ops_are_those_of_rounding() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(64, 64, bias=False)
     layer.weight.data = torch.randint(-60, 61, (64, 64)) / 64.0
-    own = Session(layer, torch.randn(1, 32, 64), "wormhole_b0",
-                  options=CompileOptions(default_df_override=DataFormat.Float32))  # fmt: skip
+    own = Session(
+        layer, torch.randn(1, 32, 64), "wormhole_b0", options=CompileOptions(default_df_override=DataFormat.Float32)
+    )
     tuned = own.tune_formats(min_pcc=0.5)
     mild, cheap = sorted((*tuned.changes, *tuned.left), key=lambda change: change.error)
     assert "8-bit" in mild.reason and "4-bit" in cheap.reason

@@ -28,7 +28,7 @@ from tbuda_lab.core.netlist.schema import (
 
 
 def tm(text: Any) -> Tm:
-    """"transpose", ("hslice", 2), ("broadcast", "r", 4) or ("pad", rt, ct, value)."""
+    """ "transpose", ("hslice", 2), ("broadcast", "r", 4) or ("pad", rt, ct, value)."""
     if isinstance(text, str):
         return Tm(text)
     name, *args = text
@@ -53,9 +53,20 @@ class Net:
     def __post_init__(self) -> None:
         self.net = Netlist([self.arch])
 
-    def queue(self, name: str, tiles: tuple[int, int, int], *, source: str = "HOST", kind: str = "queue",
-              entries: int = 1, grid: tuple[int, int] = (1, 1), ublock: tuple[int, int] = (1, 1),
-              fmt: str | None = None, order: str | None = None, **fields: Any) -> str:
+    def queue(
+        self,
+        name: str,
+        tiles: tuple[int, int, int],
+        *,
+        source: str = "HOST",
+        kind: str = "queue",
+        entries: int = 1,
+        grid: tuple[int, int] = (1, 1),
+        ublock: tuple[int, int] = (1, 1),
+        fmt: str | None = None,
+        order: str | None = None,
+        **fields: Any,
+    ) -> str:
         """tiles: (t, rt, ct) of an entry, on `grid` in ublocks of `ublock`."""
         t, rt, ct = tiles
         mblock = rt // (grid[0] * ublock[0]), ct // (grid[1] * ublock[1])
@@ -65,8 +76,17 @@ class Net:
             self.address += 0x1000000
         fields.setdefault("buffers", buffers)
         fields.setdefault("target_device", 0)
-        self.net.queues[name] = Queue(name, kind, source, entries, grid, Blocking(t, mblock, ublock, order),
-                                      df(fmt or self.default), loc="dram", **fields)
+        self.net.queues[name] = Queue(
+            name,
+            kind,
+            source,
+            entries,
+            grid,
+            Blocking(t, mblock, ublock, order),
+            df(fmt or self.default),
+            loc="dram",
+            **fields,
+        )
         return name
 
     def ram(self, name: str, tiles: tuple[int, int, int], **fields: Any) -> str:
@@ -76,12 +96,29 @@ class Net:
         self.net.graphs[name] = NetGraph(name, device, input_count)
         return name
 
-    def op(self, name: str, kind: str, inputs: list[str], tiles: tuple[int, int, int], *, graph: str = "g",
-           grid: tuple[int, int] = (1, 1), ublock: tuple[int, int] = (1, 1), fmt: str | None = None,
-           in_df: list[str] | None = None, tms: dict[int, list[Any]] | None = None, order: str = "r",
-           pad: dict[int, Any] | None = None, unpad: dict[int, Any] | None = None, acc: str | None = None,
-           intermed: str | None = None, fidelity: str = "HiFi4", tile_dim: tuple[int, int] | None = None,
-           gradient: bool | None = None, **attributes: Any) -> str:
+    def op(
+        self,
+        name: str,
+        kind: str,
+        inputs: list[str],
+        tiles: tuple[int, int, int],
+        *,
+        graph: str = "g",
+        grid: tuple[int, int] = (1, 1),
+        ublock: tuple[int, int] = (1, 1),
+        fmt: str | None = None,
+        in_df: list[str] | None = None,
+        tms: dict[int, list[Any]] | None = None,
+        order: str = "r",
+        pad: dict[int, Any] | None = None,
+        unpad: dict[int, Any] | None = None,
+        acc: str | None = None,
+        intermed: str | None = None,
+        fidelity: str = "HiFi4",
+        tile_dim: tuple[int, int] | None = None,
+        gradient: bool | None = None,
+        **attributes: Any,
+    ) -> str:
         if graph not in self.net.graphs:
             self.graph(graph)
         t, rt, ct = tiles
@@ -93,10 +130,21 @@ class Net:
             ports.append(OpInput(source, result, listed, (pad or {}).get(i), (unpad or {}).get(i)))
         mblock = rt // (grid[0] * ublock[0]), ct // (grid[1] * ublock[1])
         self.net.graphs[graph].ops[name] = NetOp(
-            name, kind, grid, ports, Blocking(t, mblock, ublock, order), out,
-            grid_loc=(0, len(self.net.graphs[graph].ops)), intermed_df=df(intermed) if intermed else out,
-            acc_df=df(acc) if acc else out, math_fidelity=fidelity, tile_dim=tile_dim, buf_size_mb=2,
-            gradient_op=gradient, attributes=attributes)
+            name,
+            kind,
+            grid,
+            ports,
+            Blocking(t, mblock, ublock, order),
+            out,
+            grid_loc=(0, len(self.net.graphs[graph].ops)),
+            intermed_df=df(intermed) if intermed else out,
+            acc_df=df(acc) if acc else out,
+            math_fidelity=fidelity,
+            tile_dim=tile_dim,
+            buf_size_mb=2,
+            gradient_op=gradient,
+            attributes=attributes,
+        )
         return name
 
     def fused(self, identity: str, inputs: int, schedules: list[list[SubOp]]) -> None:
@@ -138,12 +186,32 @@ class Net:
         return self.net
 
 
-def sub(name: str, kind: str, inputs: list[str], output: str, tiles: tuple[int, int], *,
-        tms: dict[int, list[Any]] | None = None, pop: list[str] | None = None, zero_point: float | None = None,
-        **attributes: Any) -> SubOp:
+def sub(
+    name: str,
+    kind: str,
+    inputs: list[str],
+    output: str,
+    tiles: tuple[int, int],
+    *,
+    tms: dict[int, list[Any]] | None = None,
+    pop: list[str] | None = None,
+    zero_point: float | None = None,
+    **attributes: Any,
+) -> SubOp:
     """A sub-op of a fused op; tiles: (rt, ct) of its output on one core."""
-    return SubOp(name, kind, inputs, output, tiles, (1, 1), {i: [tm(x) for x in listed] for i, listed in (
-        tms or {}).items()}, pop, None, zero_point, attributes)
+    return SubOp(
+        name,
+        kind,
+        inputs,
+        output,
+        tiles,
+        (1, 1),
+        {i: [tm(x) for x in listed] for i, listed in (tms or {}).items()},
+        pop,
+        None,
+        zero_point,
+        attributes,
+    )
 
 
 def one(kind, shapes, out, *, fmts=None, arch="grayskull", in_kinds=None, count=2, **op):
@@ -152,11 +220,26 @@ def one(kind, shapes, out, *, fmts=None, arch="grayskull", in_kinds=None, count=
     net.graph("g", count)
     names = []
     for i, shape in enumerate(shapes):
-        names.append(net.queue(f"in{i}", shape, entries=count if (in_kinds or {}).get(i) != "ram" else 1,
-                               kind=(in_kinds or {}).get(i, "queue"), fmt=(fmts or {}).get(i, "Float32")))
+        names.append(
+            net.queue(
+                f"in{i}",
+                shape,
+                entries=count if (in_kinds or {}).get(i) != "ram" else 1,
+                kind=(in_kinds or {}).get(i, "queue"),
+                fmt=(fmts or {}).get(i, "Float32"),
+            )
+        )
     grid, ublock = op.get("grid", (1, 1)), op.get("ublock", (1, 1))
     net.op("op", kind, names, out, **op)
-    net.queue("out", out, source="op", entries=count, grid=grid, ublock=ublock, fmt=op.get("fmt", "Float32"),
-              tile_dim=op.get("tile_dim"))
+    net.queue(
+        "out",
+        out,
+        source="op",
+        entries=count,
+        grid=grid,
+        ublock=ublock,
+        fmt=op.get("fmt", "Float32"),
+        tile_dim=op.get("tile_dim"),
+    )
     net.streaming()
     return net.netlist()

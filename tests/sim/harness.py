@@ -19,8 +19,11 @@ def values_for(queue, rng, low=-1.0, high=1.0):
 
 def feeds_for(net, seed=0, low=-1.0, high=1.0, **arrays):
     rng = np.random.default_rng(seed)
-    return {q.name: arrays.get(q.name, values_for(q, rng, low, high)) for q in net.queues.values()
-            if q.input == "HOST" and not q.alias}
+    return {
+        q.name: arrays.get(q.name, values_for(q, rng, low, high))
+        for q in net.queues.values()
+        if q.input == "HOST" and not q.alias
+    }
 
 
 def run(net, feeds, *, mode="golden", params=None, **options):
@@ -30,8 +33,11 @@ def run(net, feeds, *, mode="golden", params=None, **options):
         executor.push(name, array)
     executor.run(params=params)
     read = {p.source for g in net.graphs.values() for op in g.ops.values() for p in op.inputs}
-    return {q.name: executor.pop_all(q.name) for q in net.queues.values()
-            if q.input != "HOST" and (q.type == "ram" or q.name not in read)}, executor
+    return {
+        q.name: executor.pop_all(q.name)
+        for q in net.queues.values()
+        if q.input != "HOST" and (q.type == "ram" or q.name not in read)
+    }, executor
 
 
 def reference(net, feeds, params=None):

@@ -71,8 +71,9 @@ class Maker:
 
     # -- ops -------------------------------------------------------------------------------------------------------
     def add(self) -> None:
-        make = self.rng.choice((self.unary, self.unary, self.binary, self.binary, self.matmul, self.reduce, self.splice,
-                                self.fused))
+        make = self.rng.choice(
+            (self.unary, self.unary, self.binary, self.binary, self.matmul, self.reduce, self.splice, self.fused)
+        )
         make(f"o{len(self.ops)}")
 
     def done(self, name: str, shape: tuple[int, int, int]) -> None:
@@ -82,8 +83,11 @@ class Maker:
     def relu(self) -> dict:
         if self.rng.random() < 0.7:
             return {}
-        return {"relu_en": True, "relu_threshold": self.rng.choice((0.0, 0.25)),
-                "relu_mode": self.rng.choice(("min", "max"))}
+        return {
+            "relu_en": True,
+            "relu_threshold": self.rng.choice((0.0, 0.25)),
+            "relu_mode": self.rng.choice(("min", "max")),
+        }
 
     def unary(self, name: str) -> None:
         source = self.pick()
@@ -141,8 +145,15 @@ class Maker:
         z, r, c = self.shapes[source]
         dim = self.rng.choice("rcz")
         shape = {"r": (z, 1, c), "c": (z, r, 1), "z": (1, r, c)}[dim]
-        self.net.op(name, "reduce", [source], shape, dim=dim, type=self.rng.choice(("max", "sum")),
-                    **({"z": z} if dim == "z" else {}))
+        self.net.op(
+            name,
+            "reduce",
+            [source],
+            shape,
+            dim=dim,
+            type=self.rng.choice(("max", "sum")),
+            **({"z": z} if dim == "z" else {}),
+        )
         self.done(name, shape)
 
     def splice(self, name: str) -> None:
@@ -150,8 +161,15 @@ class Maker:
         z, r, c = self.shapes[left]
         right = next((n for n in reversed(self.shapes) if self.shapes[n][1:] == (r, c)), left)
         other = self.shapes[right][0]
-        self.net.op(name, "splice", [left, right], (z + other, r, c), granularity="t",
-                    input0=[0, z, z], input1=[0, other, other])
+        self.net.op(
+            name,
+            "splice",
+            [left, right],
+            (z + other, r, c),
+            granularity="t",
+            input0=[0, z, z],
+            input1=[0, other, other],
+        )
         self.done(name, (z + other, r, c))
         if z + other > 4:
             del self.shapes[name]
@@ -162,10 +180,17 @@ class Maker:
         shape = self.shapes[left]
         right = next((n for n in reversed(self.shapes) if self.shapes[n] == shape), left)
         size = shape[1:]
-        self.net.fused(name, 2, [
-            [sub("a", "add", ["input0", "input1"], "intermed0", size, tms={1: [("tile_broadcast", "r")]}),
-             sub("b", "tanh", ["input0"], "dest", size),
-             sub("c", "multiply", ["dest", "intermed0"], "output", size, pop=["intermed0"], relu_en=True)]])
+        self.net.fused(
+            name,
+            2,
+            [
+                [
+                    sub("a", "add", ["input0", "input1"], "intermed0", size, tms={1: [("tile_broadcast", "r")]}),
+                    sub("b", "tanh", ["input0"], "dest", size),
+                    sub("c", "multiply", ["dest", "intermed0"], "output", size, pop=["intermed0"], relu_en=True),
+                ]
+            ],
+        )
         self.net.op(name, "fused_op", [left, right], shape, fused_op_id=name)
         self.done(name, shape)
 

@@ -81,7 +81,7 @@ class Slices:
         self.base, self.k = base, base.n // entries
 
     def __getitem__(self, i):
-        return np.concatenate(self.base.memory[i * self.k:(i + 1) * self.k])
+        return np.concatenate(self.base.memory[i * self.k : (i + 1) * self.k])
 
 
 class Reference:
@@ -109,7 +109,7 @@ class Reference:
             for i in range(z):
                 for r in range(rows // h):
                     for c in range(columns // w):
-                        out[i, r * h:(r + 1) * h, c * w:(c + 1) * w] = words[k:k + h * w].reshape(h, w)
+                        out[i, r * h : (r + 1) * h, c * w : (c + 1) * w] = words[k : k + h * w].reshape(h, w)
                         k += h * w
             return out
         return stored(x, queue.df)
@@ -168,8 +168,11 @@ class Reference:
         def value(v):
             if isinstance(v, str) and v.startswith("$"):
                 return local[v] if v in local else static[v]
-            return {"true": 1, "false": 0}.get(str(v).lower(), v if isinstance(v, int) else 0) if not isinstance(
-                v, bool) else int(v)
+            return (
+                {"true": 1, "false": 0}.get(str(v).lower(), v if isinstance(v, int) else 0)
+                if not isinstance(v, bool)
+                else int(v)
+            )
 
         def apply(name, fields, first):
             f = self.q[name]
@@ -211,8 +214,17 @@ class Reference:
                 for name, fields in bound.items():
                     touched = {k: v for k, v in fields.items() if v == i.out and k != "zero"}
                     if touched:
-                        still = {k: fields[k] for k in ("prologue", "epilogue", "read_only", "global_rdptr_autoinc",
-                                                        "global_wrptr_autoinc") if k in fields}
+                        still = {
+                            k: fields[k]
+                            for k in (
+                                "prologue",
+                                "epilogue",
+                                "read_only",
+                                "global_rdptr_autoinc",
+                                "global_wrptr_autoinc",
+                            )
+                            if k in fields
+                        }
                         apply(name, {**still, **touched}, False)
             elif isinstance(i, s.Loop):
                 stack.append([pc, value(i.count)])
@@ -225,8 +237,9 @@ class Reference:
             elif isinstance(i, s.Execute):
                 key = frozenset(self.epoch[i.graph])
                 waiting.setdefault(key, {})[i.graph] = {
-                    n: {k: value(v) for k, v in q.fields.items()} | {"_": q.fields} for n, q in (
-                        i.settings or {}).items()}
+                    n: {k: value(v) for k, v in q.fields.items()} | {"_": q.fields}
+                    for n, q in (i.settings or {}).items()
+                }
                 if set(waiting[key]) != set(key):
                     continue
                 merged = {n: f for one in waiting.pop(key).values() for n, f in one.items()}
@@ -260,8 +273,11 @@ class Reference:
         feeds = {q.name: q.input for q in self.net.queues.values() if q.input in mine}
         for op in ops:  # rams are read before anything is written
             for port in op.inputs:
-                if port.source in self.q and port.source not in values and (
-                        port.source not in feeds or self.q[port.source].spec.type == "ram"):
+                if (
+                    port.source in self.q
+                    and port.source not in values
+                    and (port.source not in feeds or self.q[port.source].spec.type == "ram")
+                ):
                     values[port.source] = self.q[port.source].get()
         while len(done) < len(ops):
             for op in ops:
@@ -350,8 +366,9 @@ class Reference:
         if kind == "depthwise":
             return depthwise(op, ins)
         if kind == "reduce":
-            return reduce(from_tiles(ins[0]), a["dim"], a.get("type", "max"), tile, a.get("z", 1),
-                          op.blocking.tiles(op.grid_size))
+            return reduce(
+                from_tiles(ins[0]), a["dim"], a.get("type", "max"), tile, a.get("z", 1), op.blocking.tiles(op.grid_size)
+            )
         if kind == "splice":
             return splice(op, [from_tiles(t) for t in ins])
         if kind == "embedding":
@@ -379,8 +396,9 @@ class Reference:
                             continue
                         for dim, k in m.args:  # what a core holds, k times
                             axis, cores = (1, gr) if dim == "r" else (2, gc)
-                            x = np.concatenate([np.concatenate([part] * k, axis) for part in np.split(x, cores, axis)],
-                                               axis)
+                            x = np.concatenate(
+                                [np.concatenate([part] * k, axis) for part in np.split(x, cores, axis)], axis
+                            )
                     args.append(x)
                 if sub.type in ("nop", "datacopy"):
                     out = args[0]
@@ -390,8 +408,14 @@ class Reference:
                     dim = sub.attributes["dim"]
                     h, w = tile
                     z, rows, columns = args[0].shape
-                    out = reduce(args[0], dim, sub.attributes["type"], tile, 1,
-                                 (z, gr if "r" in dim else rows // h, gc if "c" in dim else columns // w))
+                    out = reduce(
+                        args[0],
+                        dim,
+                        sub.attributes["type"],
+                        tile,
+                        1,
+                        (z, gr if "r" in dim else rows // h, gc if "c" in dim else columns // w),
+                    )
                 elif len(args) == 2:
                     out = binary(sub.type, *args, float(sub.zero_point or 0))
                     if sub.type in ("quantization", "requantization"):
@@ -418,8 +442,11 @@ def apply_tm(t: Tiles, m) -> Tiles:
     if m.name == "broadcast":
         for dim, k in m.args:
             old = t
-            z, r, c = (old.z * k if dim == "z" else old.z, old.r * k if dim == "r" else old.r,
-                       old.c * k if dim == "c" else old.c)
+            z, r, c = (
+                old.z * k if dim == "z" else old.z,
+                old.r * k if dim == "r" else old.r,
+                old.c * k if dim == "c" else old.c,
+            )
             t = old.build(z, r, c, lambda i, j, k_, old=old: old.at(i % old.z, j % old.r, k_ % old.c))
         return t
     if m.name == "pad":

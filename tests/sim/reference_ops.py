@@ -29,10 +29,17 @@ def gelu(x):
 def unary(kind, x, a, tile):
     f = {
         "exp": lambda v: np.minimum(np.exp(v), np.finfo(np.float32).max),
-        "log": lambda v: np.log(np.where(v == 0, EPS, v)), "sqrt": np.sqrt, "gelu": gelu,
+        "log": lambda v: np.log(np.where(v == 0, EPS, v)),
+        "sqrt": np.sqrt,
+        "gelu": gelu,
         "gelu_derivative": lambda v: gelu(v) / v + v * norm.pdf(v),
-        "reciprocal": lambda v: 1 / np.where(v == 0, EPS, v), "sigmoid": expit, "tanh": np.tanh,
-        "square": lambda v: v**2, "sine": np.sin, "cosine": np.cos, "abs": np.abs,
+        "reciprocal": lambda v: 1 / np.where(v == 0, EPS, v),
+        "sigmoid": expit,
+        "tanh": np.tanh,
+        "square": lambda v: v**2,
+        "sine": np.sin,
+        "cosine": np.cos,
+        "abs": np.abs,
         "lrelu": lambda v: np.where(v > 0, v, a.get("slope", 0.01) * v),
         "power": lambda v: v ** a["exp"],
     }[kind]
@@ -52,9 +59,12 @@ def unary(kind, x, a, tile):
 def binary(kind, x, y, zero_point):
     assert x.shape == y.shape
     return {
-        "add": lambda: x + y, "subtract": lambda: x - y, "maximum": lambda: np.maximum(x, y),
+        "add": lambda: x + y,
+        "subtract": lambda: x - y,
+        "maximum": lambda: np.maximum(x, y),
         "multiply": lambda: np.where((x == 0) | (y == 0), 0, x * y),
-        "quantization": lambda: x * y + zero_point, "requantization": lambda: x * y + zero_point,
+        "quantization": lambda: x * y + zero_point,
+        "requantization": lambda: x * y + zero_point,
         "dequantization": lambda: (x - zero_point) * y,
     }[kind]()
 
@@ -91,8 +101,12 @@ def epilogue(op, out, ins):
 def bias_of_rows(t, out, op):
     """Row 0 of each bias tile under every row of the output tile, whose height may be another."""
     h = (op.tile_dim or (32, 32))[0]
-    rows = [np.concatenate([np.repeat(np.concatenate([t.at(z, r, c)[:1] for c in range(t.c)], 1), h, 0)
-                            for r in range(t.r)]) for z in range(t.z)]
+    rows = [
+        np.concatenate(
+            [np.repeat(np.concatenate([t.at(z, r, c)[:1] for c in range(t.c)], 1), h, 0) for r in range(t.r)]
+        )
+        for z in range(t.z)
+    ]
     return np.broadcast_to(np.stack(rows), out.shape)
 
 
@@ -100,8 +114,14 @@ def matmul(op, ins):
     x, y = ins[0], ins[1]
     assert x.c == y.r == op.attributes["m_k"] * op.attributes["u_kt"]
     groups = op.attributes.get("z", 1) if op.attributes.get("accumulate") else 1
-    out = Tiles.build(x.z // groups, x.r, y.c, lambda z, r, c: sum(
-        x.at(z * groups + g, r, k) @ y.at(z * groups + g, k, c) for g in range(groups) for k in range(x.c)))
+    out = Tiles.build(
+        x.z // groups,
+        x.r,
+        y.c,
+        lambda z, r, c: sum(
+            x.at(z * groups + g, r, k) @ y.at(z * groups + g, k, c) for g in range(groups) for k in range(x.c)
+        ),
+    )
     return epilogue(op, from_tiles(out), ins)
 
 
@@ -117,7 +137,7 @@ def reduce(x, dim, func, tile, z, out_tiles):
     f = max if func == "max" else sum
     h, w = tile
     if dim == "z":
-        return np.stack([(np.max if func == "max" else np.sum)(x[i:i + z], axis=0) for i in range(0, len(x), z)])
+        return np.stack([(np.max if func == "max" else np.sum)(x[i : i + z], axis=0) for i in range(0, len(x), z)])
     oz, ort, oct_ = out_tiles
     out = np.zeros((oz, ort * h, oct_ * w))
     fr, fc = x.shape[1] // ort, x.shape[2] // oct_
@@ -161,11 +181,19 @@ def splice(op, ins):
     for t in range(z):
         for r in range(gr):
             for c in range(gc):
-                cores = [x[t, r * x.shape[1] // gr:(r + 1) * x.shape[1] // gr,
-                           c * x.shape[2] // gc:(c + 1) * x.shape[2] // gc] for x in ins]
-                units = [[x[i * height:(i + 1) * height, j * width:(j + 1) * width] for i, j in walk(*x.shape)]
-                         for x in cores]
-                target = out[t, r * rt * h // gr:(r + 1) * rt * h // gr, c * ct * w // gc:(c + 1) * ct * w // gc]
+                cores = [
+                    x[
+                        t,
+                        r * x.shape[1] // gr : (r + 1) * x.shape[1] // gr,
+                        c * x.shape[2] // gc : (c + 1) * x.shape[2] // gc,
+                    ]
+                    for x in ins
+                ]
+                units = [
+                    [x[i * height : (i + 1) * height, j * width : (j + 1) * width] for i, j in walk(*x.shape)]
+                    for x in cores
+                ]
+                target = out[t, r * rt * h // gr : (r + 1) * rt * h // gr, c * ct * w // gc : (c + 1) * ct * w // gc]
                 places = walk(*target.shape)
                 at, done = [0] * len(ins), 0
                 while done < len(places):
@@ -173,7 +201,7 @@ def splice(op, ins):
                         at[i] += index
                         for k in range(length):
                             p, q = places[done]
-                            target[p * height:(p + 1) * height, q * width:(q + 1) * width] = units[i][at[i] + k]
+                            target[p * height : (p + 1) * height, q * width : (q + 1) * width] = units[i][at[i] + k]
                             done += 1
                         at[i] += stride
     return out
@@ -188,8 +216,12 @@ def embedding(op, table, indices):
     for t in range(z):
         for g in range(gr):
             per_row = indices.r // gr
-            words = [int(v) & 0xFFFFFFFF for r in range(g * per_row, (g + 1) * per_row) for c in range(indices.c)
-                     for v in indices.at(t, r, c).reshape(-1)]
+            words = [
+                int(v) & 0xFFFFFFFF
+                for r in range(g * per_row, (g + 1) * per_row)
+                for c in range(indices.c)
+                for v in indices.at(t, r, c).reshape(-1)
+            ]
             for k in range(n):
                 if words[k] != 0xFFFFFFFF:
                     out[t, g * n + k] = rows[words[k]]
@@ -204,9 +236,9 @@ def topk(op, values, indices):
     for t in range(z):
         for r in range(rt * 32):
             for c in range(gc):
-                part = values[t, r, c * wide:(c + 1) * wide]
+                part = values[t, r, c * wide : (c + 1) * wide]
                 order = sorted(range(wide), key=lambda j: -part[j])[:k]
-                source = indices[t, r, c * wide:(c + 1) * wide] if op.attributes["sort"] == "argmax" else part
+                source = indices[t, r, c * wide : (c + 1) * wide] if op.attributes["sort"] == "argmax" else part
                 for j, place in enumerate(order):
                     out[t, r, c * narrow + j] = source[place]
     return out
@@ -249,8 +281,9 @@ def sparse_matmul(op, ins):
                             row = (g * m + ublock) * ur + (low >> depth_bits)
                             k = strip * a["u_kt"] + (low & (1 << depth_bits) - 1)
                             for c in range(group * ct // f, (group + 1) * ct // f):
-                                out[slice_, row * 32:row * 32 + 32, c * 32:c * 32 + 32] += (
-                                    sparse[pointer] @ act.at(k // act.r, k % act.r, c))
+                                out[slice_, row * 32 : row * 32 + 32, c * 32 : c * 32 + 32] += sparse[pointer] @ act.at(
+                                    k // act.r, k % act.r, c
+                                )
                     if page_end:
                         at = -(-at // 2048) * 2048
     if a.get("bias"):
@@ -258,5 +291,18 @@ def sparse_matmul(op, ins):
     return out
 
 
-__all__ = ["EPS", "binary", "broadcast_tile", "depthwise", "embedding", "matmul", "reduce", "relu", "sparse_matmul",
-           "splice", "to_tiles", "topk", "unary"]
+__all__ = [
+    "EPS",
+    "binary",
+    "broadcast_tile",
+    "depthwise",
+    "embedding",
+    "matmul",
+    "reduce",
+    "relu",
+    "sparse_matmul",
+    "splice",
+    "to_tiles",
+    "topk",
+    "unary",
+]

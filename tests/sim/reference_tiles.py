@@ -25,8 +25,7 @@ class Tiles:
 def to_tiles(x, tile_dim) -> Tiles:
     h, w = tile_dim
     z, rows, columns = x.shape
-    return Tiles.build(z, rows // h, columns // w,
-                       lambda i, r, c: x[i, r * h:(r + 1) * h, c * w:(c + 1) * w])
+    return Tiles.build(z, rows // h, columns // w, lambda i, r, c: x[i, r * h : (r + 1) * h, c * w : (c + 1) * w])
 
 
 def from_tiles(t: Tiles):

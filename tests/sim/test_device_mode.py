@@ -13,8 +13,18 @@ def matmul(fidelity="HiFi4", m_k=4, acc="Float32", intermed="Float32", fmt="Floa
     net = Net("wormhole_b0", fmt)
     net.queue("a", (1, 2, 8))
     net.queue("b", (1, 8, 2))
-    net.op("mm", "matmul", ["a", "b"], (1, 2, 2), m_k=m_k, u_kt=8 // m_k, acc=acc, intermed=intermed,
-           fidelity=fidelity, **attributes)
+    net.op(
+        "mm",
+        "matmul",
+        ["a", "b"],
+        (1, 2, 2),
+        m_k=m_k,
+        u_kt=8 // m_k,
+        acc=acc,
+        intermed=intermed,
+        fidelity=fidelity,
+        **attributes,
+    )
     net.queue("out", (1, 2, 2), source="mm")
     net.streaming()
     return net.netlist()
@@ -23,7 +33,7 @@ def matmul(fidelity="HiFi4", m_k=4, acc="Float32", intermed="Float32", fmt="Floa
 def test_outputs_are_rounded_to_nearest():
     net = matmul()
     feeds = feeds_for(net)
-    exact = (quantise(feeds["a"], DataFormat.Float16_b) @ quantise(feeds["b"], DataFormat.Float16_b))
+    exact = quantise(feeds["a"], DataFormat.Float16_b) @ quantise(feeds["b"], DataFormat.Float16_b)
     got, _ = run(net, feeds, mode="device")
     np.testing.assert_array_equal(got["out"], round_to(exact, DataFormat.Float16_b))
     golden, _ = run(net, feeds)
@@ -52,8 +62,10 @@ def test_fewer_passes_lose_accuracy():
         errors.append(float(np.sqrt(np.mean((got["out"] - exact) ** 2))))
     assert errors[0] < errors[1] < errors[2]
     # 5 and 7 significant bits, truncated
-    a, b = ((quantise(feeds[name], DataFormat.Float16).view(np.uint32) >> (24 - bits) << (24 - bits)).view(np.float32)
-            for name, bits in (("a", 7), ("b", 5)))
+    a, b = (
+        (quantise(feeds[name], DataFormat.Float16).view(np.uint32) >> (24 - bits) << (24 - bits)).view(np.float32)
+        for name, bits in (("a", 7), ("b", 5))
+    )
     np.testing.assert_allclose(got["out"], a @ b, rtol=2e-3, atol=2e-3)
 
 
@@ -61,8 +73,10 @@ def seen_by_three_passes(x, y, kind):
     """The 5 leading bits of one operand, the 7 of the other, both rests, but not rest times rest; in float64."""
     bits = (7, 5) if kind == "matmul" else (5, 7)
     (xh, xl), (yh, yl) = (
-        (high.astype(float), (v - high).astype(float)) for v, n in zip((x, y), bits, strict=True)
-        for high in [(v.view(np.uint32) >> (24 - n) << (24 - n)).view(np.float32)])
+        (high.astype(float), (v - high).astype(float))
+        for v, n in zip((x, y), bits, strict=True)
+        for high in [(v.view(np.uint32) >> (24 - n) << (24 - n)).view(np.float32)]
+    )
     product = np.matmul if kind == "matmul" else np.multiply
     return product(xh, yh) + product(xl, yh) + product(xh, yl), product(xh + xl, yh + yl)
 
@@ -97,12 +111,15 @@ def test_three_passes_in_ten_stored_bits(kind, m_k, z):
     got, _ = run(net, feeds, mode="device")
     x, y = (quantise(feeds[name], DataFormat.Float16) for name in "xy")
     step = x.shape[-1] // m_k
-    parts = [(x[..., k:k + step], y[..., k:k + step, :]) for k in range(0, x.shape[-1], step)] if m_k > 1 else [(x, y)]
+    parts = (
+        [(x[..., k : k + step], y[..., k : k + step, :]) for k in range(0, x.shape[-1], step)] if m_k > 1 else [(x, y)]
+    )
     expected, whole = (np.zeros(()) for _ in range(2))
     for a, b in parts:
         seen, everything = seen_by_three_passes(a, b, kind)
-        expected, whole = (round_to((s + v).astype(np.float32), DataFormat.Float16)
-                         for s, v in ((expected, seen), (whole, everything)))
+        expected, whole = (
+            round_to((s + v).astype(np.float32), DataFormat.Float16) for s, v in ((expected, seen), (whole, everything))
+        )
     assert (got["out"] == expected).mean() > 0.995  # the sum is one of float32
     assert (whole == expected).mean() < 0.95
 
@@ -148,8 +165,17 @@ def test_moving_values_does_not_round_them_again():
     np.testing.assert_array_equal(rough["out"][0], quantise(moved, DataFormat.Bfp8_b))  # the host rounds at pop
 
 
-@pytest.mark.parametrize("one, other, yes", [
-    ("Float32", "Bfp8", True), ("Float16_b", "Bfp8_b", True), ("Float16", "Float16_b", False),
-    ("Bfp8_b", "Float16_b", False), ("Float16_b", "Float16", False), ("Bfp8", "Bfp4", True), ("Int8", "Bfp2", False)])
+@pytest.mark.parametrize(
+    "one, other, yes",
+    [
+        ("Float32", "Bfp8", True),
+        ("Float16_b", "Bfp8_b", True),
+        ("Float16", "Float16_b", False),
+        ("Bfp8_b", "Float16_b", False),
+        ("Float16_b", "Float16", False),
+        ("Bfp8", "Bfp4", True),
+        ("Int8", "Bfp2", False),
+    ],
+)
 def test_which_format_holds_which(one, other, yes):
     assert covers(DataFormat[one], DataFormat[other]) is yes

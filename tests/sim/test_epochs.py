@@ -61,11 +61,13 @@ def test_a_chain_over_33_chips():
     source = "in"
     for chip in range(33):
         net.graph(f"g{chip}", 2, device=chip)
-        source = net.op(f"op{chip}", "nop" if chip % 8 else "add", [source] * (1 if chip % 8 else 2), ONE,
-                        graph=f"g{chip}")
+        source = net.op(
+            f"op{chip}", "nop" if chip % 8 else "add", [source] * (1 if chip % 8 else 2), ONE, graph=f"g{chip}"
+        )
     net.queue("out", ONE, source=source, entries=2, target_device=32)
-    net.program("run", [Execute(f"g{c}", {"in": setting(rd_ptr_local=0, rd_ptr_global=0)} if c == 0 else {})
-                        for c in range(33)])
+    net.program(
+        "run", [Execute(f"g{c}", {"in": setting(rd_ptr_local=0, rd_ptr_global=0)} if c == 0 else {}) for c in range(33)]
+    )
     got, _ = check(net.netlist())
     np.testing.assert_array_equal(got["out"], feeds_for(net.netlist())["in"] * 32)
 

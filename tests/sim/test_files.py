@@ -132,8 +132,9 @@ def test_the_host_need_not_feed_a_view_of_what_an_op_writes(tmp_path):
     net.ram("slices", ONE, entries=4, alias=whole, buffers=net.net.queues[whole].buffers)
     net.op("r", "nop", ["slices"], ONE, graph="h")
     net.queue("out", ONE, source="r", entries=4)
-    net.streaming("g", whole={"prologue": False, "epilogue": False, "zero": False, "rd_ptr_global": 0,
-                              "wr_ptr_global": 0})
+    net.streaming(
+        "g", whole={"prologue": False, "epilogue": False, "zero": False, "rd_ptr_global": 0, "wr_ptr_global": 0}
+    )
     net.streaming("h", slices={"prologue": False, "read_only": True, "global_rdptr_autoinc": 1})
     net.net.programs[1].name = "read"
     x = np.random.default_rng(0).random((1, 4, 32, 32), np.float32)
@@ -191,8 +192,12 @@ def test_integer_and_raw_outputs_are_int32(tmp_path):
 
 def test_queues_of_any_name_and_equal_bytes(tmp_path):
     """Names that are keywords of NumPy's own writer, or hold a slash."""
-    arrays = {"file": np.ones((1, 1, 2, 2), np.float32), "allow_pickle": np.zeros((1, 1, 2, 2), np.int32),
-              "a/b.c": np.full((2, 1, 2, 2), 3, np.float32), "é": np.ones((1, 1, 1, 1), np.float32)}
+    arrays = {
+        "file": np.ones((1, 1, 2, 2), np.float32),
+        "allow_pickle": np.zeros((1, 1, 2, 2), np.int32),
+        "a/b.c": np.full((2, 1, 2, 2), 3, np.float32),
+        "é": np.ones((1, 1, 1, 1), np.float32),
+    }
     files.write_archive(tmp_path / "one.npz", arrays)
     files.write_archive(tmp_path / "two.npz", arrays)
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()

@@ -37,8 +37,15 @@ def perceptron(arch, queue_between):
         net.queue("e2e", (1, 2, 4), source="h")
         net.streaming("g")
         net.graph("next")
-    net.op("y", "matmul", ["e2e" if queue_between else "h", "b"], (1, 2, 2), m_k=1, u_kt=4,
-           graph="next" if queue_between else "g")
+    net.op(
+        "y",
+        "matmul",
+        ["e2e" if queue_between else "h", "b"],
+        (1, 2, 2),
+        m_k=1,
+        u_kt=4,
+        graph="next" if queue_between else "g",
+    )
     net.queue("out", (1, 2, 2), source="y")
     net.streaming("next" if queue_between else "g")
     if queue_between:

@@ -17,14 +17,25 @@ from tests.sim.harness import check, feeds_for, run
 @pytest.mark.parametrize("grid, ublock", [((1, 1), (1, 1)), ((2, 1), (1, 2)), ((1, 2), (2, 1))])
 @pytest.mark.parametrize("weights", ["ram", "queue"])
 def test_matmul(grid, ublock, weights):
-    check(one("matmul", [(2, 2, 4), (2, 4, 4)], (2, 2, 4), grid=grid, ublock=ublock, m_k=2, u_kt=2,
-              in_kinds={1: weights}))
+    check(
+        one("matmul", [(2, 2, 4), (2, 4, 4)], (2, 2, 4), grid=grid, ublock=ublock, m_k=2, u_kt=2, in_kinds={1: weights})
+    )
 
 
 @pytest.mark.parametrize("extra", [{"sfpu_op": "gelu"}, {"relu_en": True, "relu_mode": "min"}, {"l1_acc": True}, {}])
 def test_matmul_bias_gelu_relu(extra):
-    check(one("matmul", [(2, 2, 2), (1, 2, 2), (1, 1, 2)], (2, 2, 2), m_k=1, u_kt=2, bias=True,
-              tms={1: [("broadcast", "z", 2)], 2: [("broadcast", "r", 2), ("broadcast", "z", 2)]}, **extra))
+    check(
+        one(
+            "matmul",
+            [(2, 2, 2), (1, 2, 2), (1, 1, 2)],
+            (2, 2, 2),
+            m_k=1,
+            u_kt=2,
+            bias=True,
+            tms={1: [("broadcast", "z", 2)], 2: [("broadcast", "r", 2), ("broadcast", "z", 2)]},
+            **extra,
+        )
+    )
 
 
 def test_matmul_accumulates_slices():
@@ -42,10 +53,17 @@ def library(request, monkeypatch):
     monkeypatch.setattr(matmul, "faster_torch", lambda: module)
 
 
-@pytest.mark.parametrize("left, right", [
-    ((40, 60), (60, 70)), ((1, 3, 40, 60), (1, 3, 60, 70)), ((2, 3, 40, 60), (1, 1, 60, 70)),
-    ((1, 3, 40, 60), (2, 1, 60, 70)), ((2, 3, 40, 60), (2, 3, 60, 70)), ((1, 1, 640, 64), (1, 1, 64, 1)),
-])
+@pytest.mark.parametrize(
+    "left, right",
+    [
+        ((40, 60), (60, 70)),
+        ((1, 3, 40, 60), (1, 3, 60, 70)),
+        ((2, 3, 40, 60), (1, 1, 60, 70)),
+        ((1, 3, 40, 60), (2, 1, 60, 70)),
+        ((2, 3, 40, 60), (2, 3, 60, 70)),
+        ((1, 1, 640, 64), (1, 1, 64, 1)),
+    ],
+)
 @pytest.mark.parametrize("layout", ["rows", "turned", "spread", "once"])
 def test_products_of_both_libraries(library, left, right, layout):
     rng = np.random.default_rng(7)
@@ -53,7 +71,7 @@ def test_products_of_both_libraries(library, left, right, layout):
     if layout == "turned":
         a, b = (np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2) for x in (a, b))
     elif layout == "spread":
-        b = np.concatenate([b, b], axis=-1)[..., :right[-1]]
+        b = np.concatenate([b, b], axis=-1)[..., : right[-1]]
     elif layout == "once" and len(left) == 4:
         a, b = (np.broadcast_to(x[:, :1], x.shape) for x in (a, b))
     expected = a.astype(np.float64) @ b.astype(np.float64)
@@ -124,23 +142,46 @@ def test_a_product_of_what_nobody_may_write_to(monkeypatch):
 @pytest.mark.parametrize("m_k", [1, 2])
 def test_columns_cut_into_slices_are_one_product(library, m_k):
     """512 columns of weights in memory have a gap after each row."""
-    net = one("matmul", [(1, 2, 2), (1, 2, 16), (1, 1, 16)], (4, 2, 4), m_k=m_k, u_kt=2 // m_k, bias=True,
-              in_kinds={1: "ram", 2: "ram"}, sfpu_op="gelu",
-              tms={0: [("broadcast", "z", 4)], 1: [("hslice", 4)], 2: [("broadcast", "r", 2), ("hslice", 4)]})
+    net = one(
+        "matmul",
+        [(1, 2, 2), (1, 2, 16), (1, 1, 16)],
+        (4, 2, 4),
+        m_k=m_k,
+        u_kt=2 // m_k,
+        bias=True,
+        in_kinds={1: "ram", 2: "ram"},
+        sfpu_op="gelu",
+        tms={0: [("broadcast", "z", 4)], 1: [("hslice", 4)], 2: [("broadcast", "r", 2), ("hslice", 4)]},
+    )
     _, executor = check(net, rtol=1e-5)
-    weights, = (port for port in next(iter(executor.plans.values())).steps[0].ports[1:2])
+    (weights,) = (port for port in next(iter(executor.plans.values())).steps[0].ports[1:2])
     assert weights.cache.strides[2] > 4 * 512 and weights.cache.strides[1] == 4 * 128
 
 
-@pytest.mark.parametrize("extra", [{"sfpu_op": "gelu"}, {"relu_en": True, "relu_threshold": 0.25, "relu_mode": "min"},
-                                   {"relu_en": True, "relu_threshold": 0.25, "relu_mode": "max"}])
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"sfpu_op": "gelu"},
+        {"relu_en": True, "relu_threshold": 0.25, "relu_mode": "min"},
+        {"relu_en": True, "relu_threshold": 0.25, "relu_mode": "max"},
+    ],
+)
 @pytest.mark.parametrize("slices", [1, 2])
 def test_products_finished_piece_by_piece(monkeypatch, extra, slices):
     """Bias and relu of one piece of rows before the next is multiplied; the last piece is a smaller one."""
+
     def op(left):
-        return one("matmul", [left, (1, 2, 2), (1, 1, 2)], (slices, 5, 2), m_k=1, u_kt=2, bias=True, tms={
-            1: [("broadcast", "z", slices)], 2: [("broadcast", "r", 5), ("broadcast", "z", slices)]}, **extra,
-            in_kinds={1: "ram", 2: "ram"})
+        return one(
+            "matmul",
+            [left, (1, 2, 2), (1, 1, 2)],
+            (slices, 5, 2),
+            m_k=1,
+            u_kt=2,
+            bias=True,
+            tms={1: [("broadcast", "z", slices)], 2: [("broadcast", "r", 5), ("broadcast", "z", slices)]},
+            **extra,
+            in_kinds={1: "ram", 2: "ram"},
+        )
 
     net = op((slices, 5, 2))
     feeds = feeds_for(net)
@@ -186,16 +227,28 @@ def test_a_row_that_stands_for_all_is_worked_on_once(library, mode):
     net.queue("x", (1, 1, 25))
     for name, shape in (("w", (1, 25, 16)), ("b", (1, 1, 16)), ("v", (1, 16, 4)), ("c", (1, 1, 4))):
         net.ram(name, shape)
-    net.op("m", "matmul", ["x", "w", "b"], (2, 1, 8), m_k=1, u_kt=25, bias=True, relu_en=True, relu_mode="min",
-           tms={0: [("broadcast", "z", 2)], 1: [("hslice", 2)], 2: [("hslice", 2)]})
+    net.op(
+        "m",
+        "matmul",
+        ["x", "w", "b"],
+        (2, 1, 8),
+        m_k=1,
+        u_kt=25,
+        bias=True,
+        relu_en=True,
+        relu_mode="min",
+        tms={0: [("broadcast", "z", 2)], 1: [("hslice", 2)], 2: [("hslice", 2)]},
+    )
     net.op("n", "matmul", ["m", "v", "c"], (1, 1, 4), m_k=1, u_kt=16, bias=True, tms={0: [("hstack", 2)]})
     net.op("g", "gelu", ["n"], (1, 1, 4))
     net.op("s", "multiply", ["g", "n"], (1, 1, 4), relu_en=True, relu_mode="min")
     net.queue("out", (1, 1, 4), source="s")
     net.streaming()
     rng = np.random.default_rng(9)
-    feeds = {q: rng.uniform(-1, 1, (1, 1, 32 * r, 32 * c)).astype(np.float32)
-             for q, r, c in (("w", 25, 16), ("b", 1, 16), ("v", 16, 4), ("c", 1, 4))}
+    feeds = {
+        q: rng.uniform(-1, 1, (1, 1, 32 * r, 32 * c)).astype(np.float32)
+        for q, r, c in (("w", 25, 16), ("b", 1, 16), ("v", 16, 4), ("c", 1, 4))
+    }
     row = rng.uniform(-1, 1, (1, 1, 1, 800)).astype(np.float32)
     outputs = []
     for x in (np.broadcast_to(row, (1, 1, 32, 800)), np.repeat(row, 32, axis=2)):
@@ -223,12 +276,46 @@ def test_matmul_refuses_what_does_not_fit():
 @pytest.mark.parametrize("kind", ["ram", "queue"])
 def test_integer_matmul_and_requantisation(kind):
     ints = dict(acc="Int32", intermed="Int32", m_k=1, u_kt=2)
-    check(one("matmul", [(1, 1, 2), (1, 2, 1)], (1, 1, 1), fmts={0: "Int8", 1: "Int8"}, fmt="Int32",
-              in_kinds={1: kind}, **ints))
-    check(one("matmul", [(1, 1, 2), (1, 2, 1), (1, 1, 1), (1, 1, 1)], (1, 1, 1), bias=True, requant=True,
-              fmts={0: "Int8", 1: "Int8", 2: "Int32"}, fmt="Int8", zero_point=3.0, **ints), low=0.001, high=0.1)
-    check(one("matmul", [(1, 1, 2), (1, 2, 1), (1, 1, 1)], (1, 1, 1), dequant=True, zero_point=-2.0,
-              fmts={0: "Int8", 1: "UInt8"}, fmt="Float32", **ints), low=0.001, high=0.1)
+    check(
+        one(
+            "matmul",
+            [(1, 1, 2), (1, 2, 1)],
+            (1, 1, 1),
+            fmts={0: "Int8", 1: "Int8"},
+            fmt="Int32",
+            in_kinds={1: kind},
+            **ints,
+        )
+    )
+    check(
+        one(
+            "matmul",
+            [(1, 1, 2), (1, 2, 1), (1, 1, 1), (1, 1, 1)],
+            (1, 1, 1),
+            bias=True,
+            requant=True,
+            fmts={0: "Int8", 1: "Int8", 2: "Int32"},
+            fmt="Int8",
+            zero_point=3.0,
+            **ints,
+        ),
+        low=0.001,
+        high=0.1,
+    )
+    check(
+        one(
+            "matmul",
+            [(1, 1, 2), (1, 2, 1), (1, 1, 1)],
+            (1, 1, 1),
+            dequant=True,
+            zero_point=-2.0,
+            fmts={0: "Int8", 1: "UInt8"},
+            fmt="Float32",
+            **ints,
+        ),
+        low=0.001,
+        high=0.1,
+    )
 
 
 def test_tiny_tile_matmul_with_bias():
@@ -236,8 +323,17 @@ def test_tiny_tile_matmul_with_bias():
     net.queue("a", (1, 2, 2), tile_dim=(16, 32))
     net.queue("b", (1, 2, 2))
     net.queue("c", (1, 1, 2))
-    net.op("mm", "matmul", ["a", "b", "c"], (1, 2, 2), tile_dim=(16, 32), m_k=2, u_kt=1, bias=True,
-           tms={2: [("broadcast", "r", 2)]})
+    net.op(
+        "mm",
+        "matmul",
+        ["a", "b", "c"],
+        (1, 2, 2),
+        tile_dim=(16, 32),
+        m_k=2,
+        u_kt=1,
+        bias=True,
+        tms={2: [("broadcast", "r", 2)]},
+    )
     net.queue("out", (1, 2, 2), source="mm", tile_dim=(16, 32))
     net.streaming()
     check(net.netlist())

@@ -8,8 +8,26 @@ from tbuda_lab.sim.kernels import eltwise
 from tests.sim.build import Net, one
 from tests.sim.harness import check, run
 
-UNARY = ["nop", "datacopy", "ethernet_datacopy", "exp", "log", "sqrt", "gelu", "gelu_derivative", "reciprocal",
-         "sigmoid", "tanh", "square", "sine", "cosine", "abs", "lrelu", "power", "tilizer"]
+UNARY = [
+    "nop",
+    "datacopy",
+    "ethernet_datacopy",
+    "exp",
+    "log",
+    "sqrt",
+    "gelu",
+    "gelu_derivative",
+    "reciprocal",
+    "sigmoid",
+    "tanh",
+    "square",
+    "sine",
+    "cosine",
+    "abs",
+    "lrelu",
+    "power",
+    "tilizer",
+]
 
 
 @pytest.mark.parametrize("kind", UNARY)
@@ -19,17 +37,24 @@ def test_unary(kind):
     check(one(kind, [(2, 2, 2)], (2, 2, 2), grid=(2, 1), **extra), low=low, high=4.0)
 
 
-@pytest.mark.parametrize("attributes", [{"slope": 0.0}, {"slope": 1.0}, {"slope": 1.5}, {"slope": -0.25}, {"exp": 0},
-                                        {"exp": 1}, {"exp": 2}])
+@pytest.mark.parametrize(
+    "attributes", [{"slope": 0.0}, {"slope": 1.0}, {"slope": 1.5}, {"slope": -0.25}, {"exp": 0}, {"exp": 1}, {"exp": 2}]
+)
 def test_slopes_and_exponents(attributes):
     """On both sides of zero; beyond 1 a slope is no maximum of two lines."""
     check(one("lrelu" if "slope" in attributes else "power", [(1, 1, 1)], (1, 1, 1), **attributes), low=-4, high=4.0)
 
 
 @pytest.mark.parametrize("kind", ["add", "subtract", "multiply", "maximum"])
-@pytest.mark.parametrize("relu", [{}, {"relu_en": True, "relu_threshold": 0.25, "relu_mode": "min"},
-                                  {"relu_en": True, "relu_threshold": 0.25, "relu_mode": "max"},
-                                  {"relu_en": True, "relu_threshold": 0.0, "relu_mode": "min"}])
+@pytest.mark.parametrize(
+    "relu",
+    [
+        {},
+        {"relu_en": True, "relu_threshold": 0.25, "relu_mode": "min"},
+        {"relu_en": True, "relu_threshold": 0.25, "relu_mode": "max"},
+        {"relu_en": True, "relu_threshold": 0.0, "relu_mode": "min"},
+    ],
+)
 def test_binary_and_relu(kind, relu):
     check(one(kind, [(1, 2, 2), (1, 2, 2)], (1, 2, 2), **relu))
 
@@ -51,8 +76,13 @@ def test_zero_times_anything_is_zero_wherever_the_product_is_written(target, rar
     with np.errstate(invalid="ignore"):
         expected = np.where((x == 0) | (y == 0), np.float32(0), x * y)
         for pair in ((x.copy(), y), (y, x.copy())):
-            out = next((p for p in pair if p.flags.writeable), None) if target == 0 else np.empty_like(x) if (
-                target) else None
+            out = (
+                next((p for p in pair if p.flags.writeable), None)
+                if target == 0
+                else np.empty_like(x)
+                if (target)
+                else None
+            )
             np.testing.assert_array_equal(eltwise.multiply(*pair, out), expected)
 
 
@@ -90,43 +120,61 @@ def test_int32_is_exact_beyond_24_bits():
 def test_sums_and_maxima_of_int32_are_those_of_words(mode):
     rng, shape = np.random.default_rng(5), (1, 1, 32, 32)
     edges = np.array([0, 1, -1, 2**31 - 1, -(2**31), 2**24 + 1, -(2**24) - 1, 2**30], np.int32)
-    x, y = (np.where(rng.random(shape) < 0.5, rng.choice(edges, shape), rng.integers(-(2**31), 2**31, shape))
-            .astype(np.int32) for _ in range(2))  # fmt: skip
+    x, y = (
+        np.where(rng.random(shape) < 0.5, rng.choice(edges, shape), rng.integers(-(2**31), 2**31, shape)).astype(
+            np.int32
+        )
+        for _ in range(2)
+    )
     for kind, function in (("add", np.add), ("maximum", np.maximum)):
         net = one(kind, [(1, 1, 1)] * 2, (1, 1, 1), fmts={0: "Int32", 1: "Int32"}, fmt="Int32", acc="Int32", count=1)
         got, _ = run(net, {"in0": x, "in1": y}, mode=mode)
         assert np.array_equal(got["out"], function(x, y)) and got["out"].dtype == np.int32
 
 
-@pytest.mark.parametrize("kind, fmts, fmt", [("quantization", {0: "Float32", 1: "Float32"}, "Int8"),
-                                             ("requantization", {0: "Int32", 1: "Float32"}, "Int8"),
-                                             ("dequantization", {0: "Int32", 1: "Float32"}, "Float32"),
-                                             ("dequantization", {0: "Int8", 1: "Float32"}, "Float32")])
+@pytest.mark.parametrize(
+    "kind, fmts, fmt",
+    [
+        ("quantization", {0: "Float32", 1: "Float32"}, "Int8"),
+        ("requantization", {0: "Int32", 1: "Float32"}, "Int8"),
+        ("dequantization", {0: "Int32", 1: "Float32"}, "Float32"),
+        ("dequantization", {0: "Int8", 1: "Float32"}, "Float32"),
+    ],
+)
 def test_quantisation_family(kind, fmts, fmt):
     net = one(kind, [(1, 2, 1), (1, 2, 1)], (1, 2, 1), fmts=fmts, fmt=fmt, acc="Int32", zero_point=5.0)
     check(net, low=-30, high=30)
 
 
-@pytest.mark.parametrize("dim, shape, out, grid, extra", [
-    ("r", (2, 4, 2), (2, 1, 2), (1, 1), {"m_k": 2, "u_kt": 2}),
-    ("c", (2, 2, 4), (2, 2, 1), (2, 1), {"m_k": 4, "u_kt": 1}), ("rc", (1, 2, 2), (1, 1, 1), (1, 1), {}),
-    ("z", (6, 1, 2), (2, 1, 2), (1, 2), {"z": 3}), ("c", (1, 2, 4), (1, 2, 2), (1, 2), {"m_k": 2, "u_kt": 1})])
+@pytest.mark.parametrize(
+    "dim, shape, out, grid, extra",
+    [
+        ("r", (2, 4, 2), (2, 1, 2), (1, 1), {"m_k": 2, "u_kt": 2}),
+        ("c", (2, 2, 4), (2, 2, 1), (2, 1), {"m_k": 4, "u_kt": 1}),
+        ("rc", (1, 2, 2), (1, 1, 1), (1, 1), {}),
+        ("z", (6, 1, 2), (2, 1, 2), (1, 2), {"z": 3}),
+        ("c", (1, 2, 4), (1, 2, 2), (1, 2), {"m_k": 2, "u_kt": 1}),
+    ],
+)
 @pytest.mark.parametrize("func", ["max", "sum"])
 def test_reduce(dim, shape, out, grid, extra, func):
     check(one("reduce", [shape], out, grid=grid, dim=dim, type=func, **extra), low=-5, high=-1, rtol=1e-5)
 
 
-@pytest.mark.parametrize("order, shapes, out, grid, ublock, triples", [
-    ("r", [(2, 2, 3), (2, 2, 2)], (2, 2, 5), (1, 1), (1, 1), [[0, 3, 3], [0, 2, 2]]),
-    ("r", [(1, 4, 2), (1, 4, 4)], (1, 4, 6), (2, 2), (2, 1), [[0, 1, 1], [0, 2, 2]]),
-    ("c", [(1, 4, 2), (1, 4, 4)], (1, 4, 6), (2, 2), (2, 1), [[0, 1, 1], [0, 2, 2]]),
-    ("r", [(1, 2, 4), (1, 4, 4)], (1, 6, 4), (2, 1), (1, 2), [[0, 2, 2], [0, 4, 4]]),
-    ("c", [(1, 2, 4), (1, 4, 4)], (1, 6, 4), (2, 1), (1, 2), [[0, 1, 1], [0, 2, 2]]),
-    ("r", [(1, 4, 6)], (1, 4, 2), (1, 1), (1, 1), [[1, 1, 2]]),
-    ("c", [(1, 4, 6)], (1, 4, 2), (1, 1), (1, 1), [[0, 4, 12]]),
-    ("r", [(1, 4, 4), (1, 4, 4)], (1, 4, 4), (1, 1), (2, 1), [[1, 2, 3], [0, 2, 4]]),
-    ("c", [(1, 4, 4), (1, 4, 4)], (1, 4, 4), (1, 1), (2, 1), [[2, 2, 2], [1, 2, 3]]),
-])
+@pytest.mark.parametrize(
+    "order, shapes, out, grid, ublock, triples",
+    [
+        ("r", [(2, 2, 3), (2, 2, 2)], (2, 2, 5), (1, 1), (1, 1), [[0, 3, 3], [0, 2, 2]]),
+        ("r", [(1, 4, 2), (1, 4, 4)], (1, 4, 6), (2, 2), (2, 1), [[0, 1, 1], [0, 2, 2]]),
+        ("c", [(1, 4, 2), (1, 4, 4)], (1, 4, 6), (2, 2), (2, 1), [[0, 1, 1], [0, 2, 2]]),
+        ("r", [(1, 2, 4), (1, 4, 4)], (1, 6, 4), (2, 1), (1, 2), [[0, 2, 2], [0, 4, 4]]),
+        ("c", [(1, 2, 4), (1, 4, 4)], (1, 6, 4), (2, 1), (1, 2), [[0, 1, 1], [0, 2, 2]]),
+        ("r", [(1, 4, 6)], (1, 4, 2), (1, 1), (1, 1), [[1, 1, 2]]),
+        ("c", [(1, 4, 6)], (1, 4, 2), (1, 1), (1, 1), [[0, 4, 12]]),
+        ("r", [(1, 4, 4), (1, 4, 4)], (1, 4, 4), (1, 1), (2, 1), [[1, 2, 3], [0, 2, 4]]),
+        ("c", [(1, 4, 4), (1, 4, 4)], (1, 4, 4), (1, 1), (2, 1), [[2, 2, 2], [1, 2, 3]]),
+    ],
+)
 def test_splice_by_ublocks(order, shapes, out, grid, ublock, triples):
     attributes = {f"input{i}": t for i, t in enumerate(triples)}
     check(one("splice", shapes, out, grid=grid, ublock=ublock, order=order, **attributes))
@@ -144,8 +192,9 @@ def test_splice_refuses_triples_that_do_not_use_up_an_input():
 
 
 def test_embedding():
-    net = one("embedding", [(1, 4, 3), (1, 2, 1)], (1, 4, 3), grid=(2, 1), num_indices=64, fmts={1: "RawUInt32"},
-              count=1)
+    net = one(
+        "embedding", [(1, 4, 3), (1, 2, 1)], (1, 4, 3), grid=(2, 1), num_indices=64, fmts={1: "RawUInt32"}, count=1
+    )
     rng = np.random.default_rng(1)
     indices = rng.integers(0, 128, (1, 1, 64, 32)).astype(np.int32)
     indices[0, 0, 0, 3] = -1
@@ -160,8 +209,19 @@ def test_embedding():
 @pytest.mark.parametrize("sort", ["max", "argmax"])
 @pytest.mark.parametrize("k, out, grid", [(5, 1, (1, 1)), (40, 2, (1, 1)), (3, 2, (1, 2))])
 def test_topk(sort, k, out, grid):
-    net = one("topk", [(1, 2, 4), (1, 2, 4)], (1, 2, out), grid=grid, k=k, sort=sort, kreduce=0, m_k=1, u_kt=4,
-              fmts={1: "UInt16"}, fmt="UInt16" if sort == "argmax" else "Float32")
+    net = one(
+        "topk",
+        [(1, 2, 4), (1, 2, 4)],
+        (1, 2, out),
+        grid=grid,
+        k=k,
+        sort=sort,
+        kreduce=0,
+        m_k=1,
+        u_kt=4,
+        fmts={1: "UInt16"},
+        fmt="UInt16" if sort == "argmax" else "Float32",
+    )
     places = np.broadcast_to(np.arange(128, dtype=np.int32), (2, 1, 64, 128))
     check(net, in1=places)
 
@@ -169,14 +229,26 @@ def test_topk(sort, k, out, grid):
 @pytest.mark.parametrize("sort", ["max", "argmax"])
 @pytest.mark.parametrize("ram", [0, 1])
 def test_topk_beside_a_ram_that_serves_all_inputs(ram, sort):
-    net = one("topk", [(1, 1, 2)] * 2, (1, 1, 1), k=5, sort=sort, kreduce=0, m_k=1, u_kt=2, in_kinds={ram: "ram"},
-              fmts={1: "UInt16"}, fmt="UInt16" if sort == "argmax" else "Float32")
+    net = one(
+        "topk",
+        [(1, 1, 2)] * 2,
+        (1, 1, 1),
+        k=5,
+        sort=sort,
+        kreduce=0,
+        m_k=1,
+        u_kt=2,
+        in_kinds={ram: "ram"},
+        fmts={1: "UInt16"},
+        fmt="UInt16" if sort == "argmax" else "Float32",
+    )
     check(net, in1=np.stack([np.full((1, 32, 64), i) + np.arange(64) for i in range(2 - ram)]).astype(np.int32))
 
 
 def test_embedding_of_two_tables_by_indices_of_a_ram():
-    net = one("embedding", [(1, 2, 1), (1, 1, 1)], (1, 2, 1), num_indices=64, fmts={1: "RawUInt32"},
-              in_kinds={1: "ram"})
+    net = one(
+        "embedding", [(1, 2, 1), (1, 1, 1)], (1, 2, 1), num_indices=64, fmts={1: "RawUInt32"}, in_kinds={1: "ram"}
+    )
     rng = np.random.default_rng(3)
     indices = rng.integers(0, 64, (1, 1, 32, 32)).astype(np.int32)
     indices[0, 0, 0, 3] = -1

@@ -19,8 +19,10 @@ from tests.sim.harness import check
 @pytest.mark.parametrize("grid", [(1, 1), (2, 3)])
 def test_depthwise(bias, grid):
     shapes = [(1, 2, 9), (1, 3, 3)] + [(1, 1, 3)] * bias
-    check(one("depthwise", shapes, (1, 2, 3), grid=grid, m_k=3, u_kt=1, bias=bias,
-              tms={2: [("broadcast", "r", 2)]}), rtol=1e-5)
+    check(
+        one("depthwise", shapes, (1, 2, 3), grid=grid, m_k=3, u_kt=1, bias=bias, tms={2: [("broadcast", "r", 2)]}),
+        rtol=1e-5,
+    )
 
 
 def _diagonal(rng, blocks, columns):
@@ -74,7 +76,7 @@ def test_picked_rows_are_read_where_they_are(stride, down, library, monkeypatch)
     index = np.full((blocks, rows), -1)
     for k, (dy, dx) in enumerate(taps_of):
         places = [(y + dy, x + dx) for y in range(0, height, stride) for x in range(0, width, stride)]
-        index[k, :len(places)] = [y * width + x if 0 <= y < height and 0 <= x < width else -1 for y, x in places]
+        index[k, : len(places)] = [y * width + x if 0 <= y < height and 0 <= x < width else -1 for y, x in places]
     index = np.concatenate([index[:, :32], index[:, 32:]])[..., None]  # two slices of 32 rows
     picker = RowPicker(np.maximum(index, 0), np.flatnonzero(index < 0))
     source = round_to(rng.standard_normal((2, height * width, columns)).astype(np.float32), DataFormat.Float16_b)
@@ -97,8 +99,14 @@ def test_picked_rows_are_read_where_they_are(stride, down, library, monkeypatch)
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**31), st.sampled_from([(1, 1, 1), (2, 1, 1), (2, 2, 1), (1, 2, 2), (3, 4, 2)]),
-       st.integers(1, 2), st.integers(1, 2), st.integers(1, 3), st.booleans())
+@given(
+    st.integers(0, 2**31),
+    st.sampled_from([(1, 1, 1), (2, 1, 1), (2, 2, 1), (1, 2, 2), (3, 4, 2)]),
+    st.integers(1, 2),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.booleans(),
+)
 def test_sparse_matmul(seed, cores, ublock_r, u_kt, t, bias):
     grid_r, grid_c, fracture = cores
     rng = np.random.default_rng(seed)
@@ -106,8 +114,17 @@ def test_sparse_matmul(seed, cores, ublock_r, u_kt, t, bias):
     rows, inner = grid_r * mblock_m * ublock_r * 32, act_rt * act_z * 32
     picked = np.argwhere(rng.random((t * fracture, rows)) < 0.2)
     coo = np.column_stack([picked, rng.integers(0, inner, len(picked))])
-    enc = encode_picker(coo, grid_r=grid_r, t=t, mblock_m=mblock_m, ublock_r=ublock_r, u_kt=u_kt, act_rt=act_rt,
-                        act_z=act_z, fracture=fracture)
+    enc = encode_picker(
+        coo,
+        grid_r=grid_r,
+        t=t,
+        mblock_m=mblock_m,
+        ublock_r=ublock_r,
+        u_kt=u_kt,
+        act_rt=act_rt,
+        act_z=act_z,
+        fracture=fracture,
+    )
     net = Net("wormhole_b0", "Float16_b")
     net.graph("g", 2)
     rt, ct = grid_r * mblock_m * ublock_r, 2 * grid_c
@@ -120,10 +137,24 @@ def test_sparse_matmul(seed, cores, ublock_r, u_kt, t, bias):
     if bias:
         inputs.append(net.ram("bias", (1, 1, ct)))
         tms[3] = [("broadcast", "r", rt), ("broadcast", "z", t)]
-    net.op("op", "matmul", inputs, (t, rt, ct), grid=(grid_r, grid_c), ublock=(ublock_r, 1), tms=tms, identity=True,
-           m_k=act_rt // u_kt, u_kt=u_kt, num_sparse_tiles=enc.num_sparse_tiles, num_index_tiles=enc.num_index_tiles,
-           sparse_tile_ptr_bits=enc.sparse_tile_ptr_bits, sparse_ublock_idx_bits=enc.sparse_ublock_idx_bits,
-           fracture_factor=fracture, bias=bias)
+    net.op(
+        "op",
+        "matmul",
+        inputs,
+        (t, rt, ct),
+        grid=(grid_r, grid_c),
+        ublock=(ublock_r, 1),
+        tms=tms,
+        identity=True,
+        m_k=act_rt // u_kt,
+        u_kt=u_kt,
+        num_sparse_tiles=enc.num_sparse_tiles,
+        num_index_tiles=enc.num_index_tiles,
+        sparse_tile_ptr_bits=enc.sparse_tile_ptr_bits,
+        sparse_ublock_idx_bits=enc.sparse_ublock_idx_bits,
+        fracture_factor=fracture,
+        bias=bias,
+    )
     net.queue("out", (t, rt, ct), source="op", entries=2)
     net.streaming()
     tiles = enc.sparse_tensor()[None]
@@ -134,8 +165,10 @@ def test_sparse_matmul(seed, cores, ublock_r, u_kt, t, bias):
     x = np.stack([executor.read("act", i) for i in range(2)]).reshape(2, inner, -1).astype(float)
     if not bias:
         got = np.stack([executor.read("out", i) for i in range(2)])
-        parts = [dense[g * t:(g + 1) * t] @ x[:, None, :, g * x.shape[2] // fracture:(g + 1) * x.shape[2] // fracture]
-                 for g in range(fracture)]
+        parts = [
+            dense[g * t : (g + 1) * t] @ x[:, None, :, g * x.shape[2] // fracture : (g + 1) * x.shape[2] // fracture]
+            for g in range(fracture)
+        ]
         np.testing.assert_array_equal(got, np.concatenate(parts, axis=3))
 
 
@@ -152,9 +185,19 @@ def test_what_is_picked_is_not_overwritten_before_it_is_read(reader):
     net.ram("weights", (1, 3, 1))
     net.queue("act", (1, 2, 1))
     net.op("first", "exp", ["act"], (1, 2, 1))
-    net.op("pick", "matmul", ["tiles", "first", "words"], (3, 2, 1), identity=True, m_k=1, u_kt=2,
-           num_sparse_tiles=enc.num_sparse_tiles, num_index_tiles=enc.num_index_tiles,
-           sparse_tile_ptr_bits=enc.sparse_tile_ptr_bits, sparse_ublock_idx_bits=enc.sparse_ublock_idx_bits)
+    net.op(
+        "pick",
+        "matmul",
+        ["tiles", "first", "words"],
+        (3, 2, 1),
+        identity=True,
+        m_k=1,
+        u_kt=2,
+        num_sparse_tiles=enc.num_sparse_tiles,
+        num_index_tiles=enc.num_index_tiles,
+        sparse_tile_ptr_bits=enc.sparse_tile_ptr_bits,
+        sparse_ublock_idx_bits=enc.sparse_ublock_idx_bits,
+    )
     net.op("over", "add", ["first", "act"], (1, 2, 1))
     if reader == "depthwise":
         net.op("last", "depthwise", ["pick", "weights"], (1, 2, 1), m_k=3, u_kt=1, tms={0: [("hstack", 3)]})
@@ -163,9 +206,16 @@ def test_what_is_picked_is_not_overwritten_before_it_is_read(reader):
     net.queue("out", (1, 2, 1) if reader == "depthwise" else (3, 2, 1), source="last")
     net.queue("sum", (1, 2, 1), source="over")
     net.streaming()
-    check(net.netlist(), feeds={
-        "tiles": enc.sparse_tensor()[None], "words": enc.index_tensor()[None],
-        "act": rng.uniform(-1, 1, (1, 1, 64, 32)).astype(np.float32), "weights": _diagonal(rng, 3, 1)}, rtol=1e-5)
+    check(
+        net.netlist(),
+        feeds={
+            "tiles": enc.sparse_tensor()[None],
+            "words": enc.index_tensor()[None],
+            "act": rng.uniform(-1, 1, (1, 1, 64, 32)).astype(np.float32),
+            "weights": _diagonal(rng, 3, 1),
+        },
+        rtol=1e-5,
+    )
 
 
 def test_sparse_matmul_without_a_written_index_width():
@@ -173,14 +223,26 @@ def test_sparse_matmul_without_a_written_index_width():
     rng = np.random.default_rng(5)
     picked = np.argwhere(rng.random((2, 64)) < 0.5)
     coo = np.column_stack([picked, rng.integers(0, 128, len(picked))])
-    enc = encode_picker(coo, grid_r=2, t=2, mblock_m=1, ublock_r=1, u_kt=2, act_rt=2, act_z=2, pointer_bits=8,
-                        index_bits=8)
+    enc = encode_picker(
+        coo, grid_r=2, t=2, mblock_m=1, ublock_r=1, u_kt=2, act_rt=2, act_z=2, pointer_bits=8, index_bits=8
+    )
     net = Net("wormhole_b0", "Float16_b")
     net.ram("tiles", (1, 2, enc.num_sparse_tiles), fmt="Bfp2_b")
     net.queue("act", (2, 2, 1))
     net.ram("words", (1, 2, 1), fmt="RawUInt32")
-    net.op("op", "matmul", ["tiles", "act", "words"], (2, 2, 1), grid=(2, 1), identity=True, m_k=1, u_kt=2,
-           num_sparse_tiles=enc.num_sparse_tiles, num_index_tiles=1, sparse_tile_ptr_bits=8)
+    net.op(
+        "op",
+        "matmul",
+        ["tiles", "act", "words"],
+        (2, 2, 1),
+        grid=(2, 1),
+        identity=True,
+        m_k=1,
+        u_kt=2,
+        num_sparse_tiles=enc.num_sparse_tiles,
+        num_index_tiles=1,
+        sparse_tile_ptr_bits=8,
+    )
     net.queue("out", (2, 2, 1), source="op")
     net.streaming()
     check(net.netlist(), tiles=enc.sparse_tensor()[None], words=enc.index_tensor()[None])

@@ -67,10 +67,16 @@ def across_chips(arch="blackhole", link="op", count=4, entries=4):
     net.queue("out", ONE, source="b", entries=count, target_device=1)
     relay = setting(rd_ptr_local="$l", rd_ptr_global="$l", global_rdptr_autoinc=1)
     settings = {"link": relay} if link == "queue" else {}
-    net.program("run", [
-        Var(True, {"$p": 0, "$l": 0}),
-        Execute("g0", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}), Execute("g1", settings),
-        VarInst("$p", "incwrap", [count, 2 * count]), VarInst("$l", "incwrap", [count, 2 * entries])])
+    net.program(
+        "run",
+        [
+            Var(True, {"$p": 0, "$l": 0}),
+            Execute("g0", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}),
+            Execute("g1", settings),
+            VarInst("$p", "incwrap", [count, 2 * count]),
+            VarInst("$l", "incwrap", [count, 2 * entries]),
+        ],
+    )
     return net.netlist()
 
 
@@ -111,8 +117,11 @@ def test_errors_of_a_queue_name_both_ends():
     net = chain(count=1, entries=2)
     net.streaming(loops=3)
     executor = Executor(net.netlist())
-    with pytest.raises(QueueError, match=r"program 'run', instruction \d: execute 'g': read from empty queue 'in' "
-                                         r"\(fed by HOST, read by op op\)"):
+    with pytest.raises(
+        QueueError,
+        match=r"program 'run', instruction \d: execute 'g': read from empty queue 'in' "
+        r"\(fed by HOST, read by op op\)",
+    ):
         executor.run()
     executor.push("in", ones(2))
     with pytest.raises(QueueError, match="push to full queue 'in'"):
@@ -157,8 +166,14 @@ def test_global_increment_pops_input_by_input():
 
 def test_a_pointer_that_overtakes_the_write_pointer_pops_everything():
     net = chain(count=1, entries=4)
-    net.program("run", [Var(True, {"$p": 0}), Execute("g", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}),
-                        VarInst("$p", "incwrap", [4, 8])])
+    net.program(
+        "run",
+        [
+            Var(True, {"$p": 0}),
+            Execute("g", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}),
+            VarInst("$p", "incwrap", [4, 8]),
+        ],
+    )
     executor = run_with(net, push={"in": ones(2)})
     assert executor.io["in"].occupancy == 0
     assert executor.io["in"].rd == executor.io["in"].wr == 4
@@ -167,10 +182,20 @@ def test_a_pointer_that_overtakes_the_write_pointer_pops_everything():
 # -- rams -------------------------------------------------------------------------------------------------------------
 def test_params_and_nested_loops():
     net = chain(entries=8)
-    net.program("run", [
-        Param(["$n"]), Var(True, {"$p": 0}), Var(False, {"$inner": 2}), Loop("$n"), Loop("$inner"),
-        Execute("g", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}), VarInst("$p", "incwrap", [1, 16]),
-        EndLoop(), EndLoop()])
+    net.program(
+        "run",
+        [
+            Param(["$n"]),
+            Var(True, {"$p": 0}),
+            Var(False, {"$inner": 2}),
+            Loop("$n"),
+            Loop("$inner"),
+            Execute("g", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}),
+            VarInst("$p", "incwrap", [1, 16]),
+            EndLoop(),
+            EndLoop(),
+        ],
+    )
     executor = Executor(net.netlist())
     executor.push("in", ones(8))
     calls = []
@@ -186,10 +211,18 @@ def test_params_and_nested_loops():
 
 def test_variable_arithmetic():
     net = chain()
-    net.program("run", [
-        Var(True, {"$s": 5}), Var(False, {"$a": None, "$b": 3, "$c": "true"}, as_list=False),
-        VarInst("$a", "add", ["$b", 4]), VarInst("$b", "mul", ["$a", "$c"]), VarInst("$s", "inc", [1]),
-        VarInst("$a", "incwrap", [-9, 5]), VarInst("$c", "set", ["$s"])])
+    net.program(
+        "run",
+        [
+            Var(True, {"$s": 5}),
+            Var(False, {"$a": None, "$b": 3, "$c": "true"}, as_list=False),
+            VarInst("$a", "add", ["$b", 4]),
+            VarInst("$b", "mul", ["$a", "$c"]),
+            VarInst("$s", "inc", [1]),
+            VarInst("$a", "incwrap", [-9, 5]),
+            VarInst("$c", "set", ["$s"]),
+        ],
+    )
     executor = Executor(net.netlist())
     executor.run()
     executor.run()
@@ -207,19 +240,25 @@ def wrong_program(*instructions):
 IN = setting(rd_ptr_local=0, rd_ptr_global=0)
 
 
-@pytest.mark.parametrize("instructions, text", [
-    ([VarInst("$x", "inc", [1])], "instruction 0: variable $x is used and not declared"),
-    ([VarInst("x", "set", [1])], "varinst writes 'x', which is not a variable"),
-    ([Var(False, {"$x": 0}), Var(False, {"$x": 0})], "var $x hides a variable of the same name"),
-    ([Var(False, {"$x": 0}), Loop("$x"), EndLoop()], "instruction 1: a loop of 0 turns ($x)"),
-    ([EndLoop()], "endloop without a loop"), ([Execute("h", {})], "there is no graph 'h'"),
-    ([Execute("g", {"nil": IN})], "sets 'nil', which is not a queue"),
-    ([Var(False, {"$x": 0}), VarInst("$x", "div", [1])], "unknown varinst opcode 'div'"),
-    ([Execute("g", {"in": setting(rd_ptr_local=0, rd_ptr_global=0, zero=True)})], "is zeroed without prologue"),
-    ([Param(["$p"]), Execute("g", {"in": setting(rd_ptr_local=0, rd_ptr_global=0, prologue="$p")})],
-     "prologue of 'in' is bound to the param $p"),
-    ([Execute("g", {"in": setting(rd_ptr_local="x", rd_ptr_global=0)})], "'x' is neither a number nor a variable"),
-])
+@pytest.mark.parametrize(
+    "instructions, text",
+    [
+        ([VarInst("$x", "inc", [1])], "instruction 0: variable $x is used and not declared"),
+        ([VarInst("x", "set", [1])], "varinst writes 'x', which is not a variable"),
+        ([Var(False, {"$x": 0}), Var(False, {"$x": 0})], "var $x hides a variable of the same name"),
+        ([Var(False, {"$x": 0}), Loop("$x"), EndLoop()], "instruction 1: a loop of 0 turns ($x)"),
+        ([EndLoop()], "endloop without a loop"),
+        ([Execute("h", {})], "there is no graph 'h'"),
+        ([Execute("g", {"nil": IN})], "sets 'nil', which is not a queue"),
+        ([Var(False, {"$x": 0}), VarInst("$x", "div", [1])], "unknown varinst opcode 'div'"),
+        ([Execute("g", {"in": setting(rd_ptr_local=0, rd_ptr_global=0, zero=True)})], "is zeroed without prologue"),
+        (
+            [Param(["$p"]), Execute("g", {"in": setting(rd_ptr_local=0, rd_ptr_global=0, prologue="$p")})],
+            "prologue of 'in' is bound to the param $p",
+        ),
+        ([Execute("g", {"in": setting(rd_ptr_local="x", rd_ptr_global=0)})], "'x' is neither a number nor a variable"),
+    ],
+)
 def test_what_a_program_must_not_do(instructions, text):
     with pytest.raises(NetlistError) as error:
         wrong_program(*instructions)()
@@ -229,10 +268,17 @@ def test_what_a_program_must_not_do(instructions, text):
 def test_set_declares_a_variable_until_the_program_ends():
     """Rule P15: `set` may write a variable that nothing declares; later instructions use it, the next run does not."""
     net = chain(entries=8)
-    net.program("run", [
-        VarInst("$n", "set", [3]), Var(True, {"$p": 0}), Loop("$n"),
-        Execute("g", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}), VarInst("$p", "incwrap", [1, 16]),
-        EndLoop()])
+    net.program(
+        "run",
+        [
+            VarInst("$n", "set", [3]),
+            Var(True, {"$p": 0}),
+            Loop("$n"),
+            Execute("g", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}),
+            VarInst("$p", "incwrap", [1, 16]),
+            EndLoop(),
+        ],
+    )
     executor = run_with(net, push={"in": ones(4)})
     assert firsts(executor.pop_all("out")) == [1, 2, 3]
     assert executor.statics("run") == {"$p": 3}
@@ -258,11 +304,19 @@ def test_dynamic_queues():
     net.queue("mid", ONE, source="a", entries=1)
     net.op("b", "exp", ["mid"], ONE, graph="g1")
     net.queue("out", ONE, source="b", entries=4)
-    net.program("run", [
-        Var(True, {"$p": 0}), Loop(3), Allocate(["mid"]),
-        Execute("g0", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}),
-        Execute("g1", {"mid": setting(rd_ptr_local=0, rd_ptr_global=0)}), Deallocate(["mid"]),
-        VarInst("$p", "incwrap", [1, 8]), EndLoop()])
+    net.program(
+        "run",
+        [
+            Var(True, {"$p": 0}),
+            Loop(3),
+            Allocate(["mid"]),
+            Execute("g0", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p")}),
+            Execute("g1", {"mid": setting(rd_ptr_local=0, rd_ptr_global=0)}),
+            Deallocate(["mid"]),
+            VarInst("$p", "incwrap", [1, 8]),
+            EndLoop(),
+        ],
+    )
     executor = run_with(net, push={"in": ones(4)})
     np.testing.assert_allclose(firsts(executor.pop_all("out")), np.exp([1, 2, 3]), rtol=1e-6)
     net.net.programs[0].instructions.insert(3, Allocate(["mid"]))
@@ -309,9 +363,13 @@ def test_the_hook_and_kept_outputs_see_every_op():
     assert executor.stats.inputs == 4 and set(executor.stats.op_seconds) == {"a", "b"}
 
 
-@pytest.mark.parametrize("array, text", [
-    (np.zeros((1, 1, 32, 64)), r"takes \(n, t, R, C\) = \(n, 1, 32, 32\), not \(1, 1, 32, 64\)"),
-    (np.zeros((1, 1, 32, 32), complex), "takes numbers, not complex128")])
+@pytest.mark.parametrize(
+    "array, text",
+    [
+        (np.zeros((1, 1, 32, 64)), r"takes \(n, t, R, C\) = \(n, 1, 32, 32\), not \(1, 1, 32, 64\)"),
+        (np.zeros((1, 1, 32, 32), complex), "takes numbers, not complex128"),
+    ],
+)
 def test_pushes_of_the_wrong_kind_are_refused(array, text):
     net = chain()
     with pytest.raises(InputError, match=text):

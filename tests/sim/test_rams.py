@@ -19,13 +19,27 @@ def cache(entries=3):
     net.ram("cache", ONE, source="w", entries=entries)
     net.op("r", "nop", ["cache"], ONE, graph="read")
     net.queue("out", ONE, source="r", entries=4)
-    net.program("put", [
-        Param(["$slot"]), Var(True, {"$p": 0}), Var(False, {"$v": 0}), VarInst("$v", "set", ["$slot"]),
-        Execute("write", {"in": setting(rd_ptr_local="$p", rd_ptr_global="$p"),
-                          "cache": setting(wr_ptr_global="$v", rd_ptr_global=0)}),
-        VarInst("$p", "incwrap", [1, 8])])
-    net.program("get", [Param(["$slot"]), Execute("read", {"cache": setting(
-        wr_ptr_global=0, rd_ptr_global="$slot", read_only=True)})])
+    net.program(
+        "put",
+        [
+            Param(["$slot"]),
+            Var(True, {"$p": 0}),
+            Var(False, {"$v": 0}),
+            VarInst("$v", "set", ["$slot"]),
+            Execute(
+                "write",
+                {
+                    "in": setting(rd_ptr_local="$p", rd_ptr_global="$p"),
+                    "cache": setting(wr_ptr_global="$v", rd_ptr_global=0),
+                },
+            ),
+            VarInst("$p", "incwrap", [1, 8]),
+        ],
+    )
+    net.program(
+        "get",
+        [Param(["$slot"]), Execute("read", {"cache": setting(wr_ptr_global=0, rd_ptr_global="$slot", read_only=True)})],
+    )
     return net
 
 
@@ -49,8 +63,11 @@ def test_ram_pointers_that_move_by_themselves():
     net.ram("src", ONE, entries=4)
     net.op("op", "nop", ["src"], ONE)
     net.ram("dst", ONE, source="op", entries=4)
-    net.streaming(loops=3, src={"prologue": False, "global_rdptr_autoinc": 1, "rd_ptr_global": 1, "wr_ptr_global": 0},
-                  dst=setting(rd_ptr_global=0, wr_ptr_global=3, global_wrptr_autoinc=1).fields)
+    net.streaming(
+        loops=3,
+        src={"prologue": False, "global_rdptr_autoinc": 1, "rd_ptr_global": 1, "wr_ptr_global": 0},
+        dst=setting(rd_ptr_global=0, wr_ptr_global=3, global_wrptr_autoinc=1).fields,
+    )
     executor = run_with(net, push={"src": ones(4)})
     assert firsts(executor.pop_all("dst")) == [3, 0, 0, 2]
     check(net.netlist())
@@ -70,9 +87,20 @@ def test_a_view_of_a_ram_shows_the_same_bytes(blocking):
     x = np.random.default_rng(0).normal(size=(4, 1, 64, 32)).astype(np.float32)
     executor = Executor(net.netlist())
     executor.push("in", x)
-    net.program("put", [Loop(4), Execute("write", {
-        "in": setting(rd_ptr_local=0, rd_ptr_global=0, rd_ptr_autoinc=1),
-        "cache": setting(rd_ptr_global=0, wr_ptr_global=0)}), EndLoop()])
+    net.program(
+        "put",
+        [
+            Loop(4),
+            Execute(
+                "write",
+                {
+                    "in": setting(rd_ptr_local=0, rd_ptr_global=0, rd_ptr_autoinc=1),
+                    "cache": setting(rd_ptr_global=0, wr_ptr_global=0),
+                },
+            ),
+            EndLoop(),
+        ],
+    )
     for slot in range(4):
         executor.write("cache", x[slot], slot)
     net.program("get", [Execute("read", {"view": setting(rd_ptr_global=0, wr_ptr_global=0, read_only=True)})])
@@ -119,8 +147,10 @@ def gradient(loops=2, count=2, zero: object = False):
     net.queue("b", (1, 2, 1), entries=4)
     net.op("mm", "matmul", ["a", "b"], ONE, gradient=True, m_k=2, u_kt=1)
     net.ram("acc", ONE, source="mm")
-    net.streaming(loops=loops, acc={"prologue": True, "epilogue": True, "zero": zero, "rd_ptr_global": "$c_zero",
-                                    "wr_ptr_global": "$c_zero"})
+    net.streaming(
+        loops=loops,
+        acc={"prologue": True, "epilogue": True, "zero": zero, "rd_ptr_global": "$c_zero", "wr_ptr_global": "$c_zero"},
+    )
     return net.netlist()
 
 
@@ -129,7 +159,7 @@ def test_gradients_accumulate_until_zeroed(zero):
     net = gradient(zero=zero)
     got, _ = check(net, rtol=1e-5)
     feeds = feeds_for(net)
-    products = (feeds["a"].astype(float) @ feeds["b"].astype(float))
+    products = feeds["a"].astype(float) @ feeds["b"].astype(float)
     expected = products[2:].sum(0) if zero else products.sum(0)
     np.testing.assert_allclose(got["acc"][0], expected, atol=1e-4)
 

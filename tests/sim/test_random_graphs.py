@@ -14,8 +14,10 @@ SEEDS = 60
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_graph(seed: int) -> None:
     net, entries = make(seed, feedback=seed % 2 == 1)
-    feeds = {name: x if net.queues[name].type == "ram" else x[np.arange(entries) % len(x)]
-             for name, x in feeds_for(net, seed).items()}
+    feeds = {
+        name: x if net.queues[name].type == "ram" else x[np.arange(entries) % len(x)]
+        for name, x in feeds_for(net, seed).items()
+    }
     for q in net.queues.values():
         if q.input == "HOST" and q.type == "queue":
             q.entries = entries

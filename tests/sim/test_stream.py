@@ -31,8 +31,9 @@ class Attention(nn.Module):
         return torch.softmax(self.head(self.layer(x)[:, -1]), -1)
 
 
-CONV = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2, groups=8), nn.Flatten(),
-                     nn.Linear(72, 7))
+CONV = nn.Sequential(
+    nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2, groups=8), nn.Flatten(), nn.Linear(72, 7)
+)
 MODELS = {
     "mlp": (nn.Sequential(nn.Linear(72, 100), nn.ReLU(), nn.LayerNorm(100), nn.Linear(100, 40), nn.GELU()), (9, 72)),
     "long sums": (nn.Sequential(nn.Linear(2048, 64), nn.Tanh(), nn.Linear(64, 40)), (9, 4, 2048)),
@@ -70,10 +71,17 @@ def relay(turns: int, entries: int = 2, *, kind: str = "dropout", count: int = 1
     net.op("b", "nop", ["link"], ONE, graph="second")
     net.queue("out", ONE, source="b", entries=entries)
     moves = [VarInst(f"${p}", "incwrap", [count, 4 * count]) for p in ("i", "l")]
-    net.program("run", [
-        Var(True, {"$i": 0, "$l": 0}), Loop(turns),
-        Execute("first", {"in": setting(rd_ptr_local="$i", rd_ptr_global="$i")}),
-        Execute("second", {"link": setting(rd_ptr_local="$l", rd_ptr_global="$l")}), *moves, EndLoop()])
+    net.program(
+        "run",
+        [
+            Var(True, {"$i": 0, "$l": 0}),
+            Loop(turns),
+            Execute("first", {"in": setting(rd_ptr_local="$i", rd_ptr_global="$i")}),
+            Execute("second", {"link": setting(rd_ptr_local="$l", rd_ptr_global="$l")}),
+            *moves,
+            EndLoop(),
+        ],
+    )
     return net
 
 

@@ -43,8 +43,12 @@ def chains(draw):
             size = {"hslice": c, "vslice": r, "hstack": z, "vstack": z}[name]
             n = draw(st.sampled_from([d for d in range(1, size + 1) if size % d == 0]))
             listed.append((name, 0 if "stack" in name and n == size and draw(st.booleans()) else n))
-            shape = {"hslice": [z * n, r, c // n], "vslice": [z * n, r // n, c], "hstack": [z // n, r, c * n],
-                     "vstack": [z // n, r * n, c]}[name]
+            shape = {
+                "hslice": [z * n, r, c // n],
+                "vslice": [z * n, r // n, c],
+                "hstack": [z // n, r, c * n],
+                "vstack": [z // n, r * n, c],
+            }[name]
     return start, listed, tuple(shape)
 
 
@@ -83,8 +87,15 @@ def test_unpad_before_and_pad_after_the_list():
     net = Net("grayskull", "Float32")
     net.graph("g", 2)
     net.queue("a", (2, 3, 3), entries=2)
-    net.op("op", "nop", ["a"], (1, 5, 4), tms={0: [("vstack", 2)]}, unpad={0: {"rt": 1, "ct": 0}},
-           pad={0: {"rt": 1, "ct": 1, "pad_value": 2.5}})
+    net.op(
+        "op",
+        "nop",
+        ["a"],
+        (1, 5, 4),
+        tms={0: [("vstack", 2)]},
+        unpad={0: {"rt": 1, "ct": 0}},
+        pad={0: {"rt": 1, "ct": 1, "pad_value": 2.5}},
+    )
     net.queue("out", (1, 5, 4), source="op", entries=2)
     net.streaming()
     check(net.netlist(), rtol=0)
@@ -95,15 +106,24 @@ def test_tms_on_the_way_into_a_queue():
     net.queue("a", (4, 2, 2))
     net.op("op", "nop", ["a"], (4, 2, 2))
     from tests.sim.build import tm
+
     net.queue("out", (2, 1, 8), source="op", input_tms=[tm(("vslice", 2)), tm(("hstack", 4))])
     net.streaming()
     check(net.netlist(), rtol=0)
 
 
-@pytest.mark.parametrize("listed, text", [
-    ([("hslice", 3)], "op 'op', input 0 ('a'): hslice: 3 does not fit a tensor (z, R, C) = (2, 64, 64): 3 does not "
-                      "divide the 2 tile columns"),
-    ([("vstack", 4)], "4 does not divide the 2 slices"), ([("broadcast", "w", 2)], "a broadcast repeats r, c or z")])
+@pytest.mark.parametrize(
+    "listed, text",
+    [
+        (
+            [("hslice", 3)],
+            "op 'op', input 0 ('a'): hslice: 3 does not fit a tensor (z, R, C) = (2, 64, 64): 3 does not "
+            "divide the 2 tile columns",
+        ),
+        ([("vstack", 4)], "4 does not divide the 2 slices"),
+        ([("broadcast", "w", 2)], "a broadcast repeats r, c or z"),
+    ],
+)
 def test_tms_that_do_not_fit_are_refused_by_name(listed, text):
     net = Net()
     net.queue("a", (2, 2, 2))
@@ -126,9 +146,12 @@ def test_a_shape_that_the_op_does_not_declare_is_refused():
 
 
 MOVES = {
-    "hslice": lambda x: moves.hslice(x, 2), "hstack": lambda x: moves.hstack(x, 2),
-    "vslice": lambda x: moves.vslice(x, 2), "vstack": lambda x: moves.vstack(x, 2),
-    "broadcast": lambda x: moves.broadcast(x, "c", 3), "rows": lambda x: moves.tile_broadcast(x, "r", (32, 32)),
+    "hslice": lambda x: moves.hslice(x, 2),
+    "hstack": lambda x: moves.hstack(x, 2),
+    "vslice": lambda x: moves.vslice(x, 2),
+    "vstack": lambda x: moves.vstack(x, 2),
+    "broadcast": lambda x: moves.broadcast(x, "c", 3),
+    "rows": lambda x: moves.tile_broadcast(x, "r", (32, 32)),
     "pad": lambda x: moves.pad(x, 32, 32, 0.0),
 }
 

@@ -36,12 +36,16 @@ class _Row(torch.nn.Module):
 
 
 _PLAIN = {
-    "relu": torch.relu, "exp": lambda x: torch.exp(-x.abs()), "add": lambda x: torch.relu(x) + x,
-    "softmax": lambda x: torch.softmax(x, -1), "log_softmax": lambda x: torch.log_softmax(x, -1),
-    "mean": lambda x: x.mean(-1, keepdim=True), "max": lambda x: x.amax(-1, keepdim=True),
+    "relu": torch.relu,
+    "exp": lambda x: torch.exp(-x.abs()),
+    "add": lambda x: torch.relu(x) + x,
+    "softmax": lambda x: torch.softmax(x, -1),
+    "log_softmax": lambda x: torch.log_softmax(x, -1),
+    "mean": lambda x: x.mean(-1, keepdim=True),
+    "max": lambda x: x.amax(-1, keepdim=True),
     "sum_rows": lambda x: x.sum(-2, keepdim=True) / x.shape[-2] ** 0.5,
     "transpose": lambda x: torch.relu(x).transpose(-1, -2),
-}  # fmt: skip
+}
 
 
 class _Of(torch.nn.Module):
@@ -64,8 +68,20 @@ class _Linear(torch.nn.Module):
         return torch.relu(x) @ self.weight
 
 
-KINDS = ("relu", "exp", "add", "row", "softmax", "log_softmax", "layernorm", "linear", "mean", "max", "sum_rows",
-         "transpose")  # fmt: skip
+KINDS = (
+    "relu",
+    "exp",
+    "add",
+    "row",
+    "softmax",
+    "log_softmax",
+    "layernorm",
+    "linear",
+    "mean",
+    "max",
+    "sum_rows",
+    "transpose",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +118,9 @@ def cases(count: int, seed: int) -> list[Case]:
         cut = int(rng.integers(0, 32)) if rng.random() < 0.5 else 0
         a, b = long * 32 - cut, short * 32 if rng.random() < 0.6 else 1
         rows, cols = (b, a) if rng.random() < 0.6 else (a, b)
-        result.append(Case(KINDS[k % len(KINDS)], rows, cols, FORMATS[int(rng.integers(2))],
-                           DEVICES[int(rng.integers(3))]))  # fmt: skip
+        result.append(
+            Case(KINDS[k % len(KINDS)], rows, cols, FORMATS[int(rng.integers(2))], DEVICES[int(rng.integers(3))])
+        )
     return result
 
 

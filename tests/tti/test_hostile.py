@@ -125,12 +125,17 @@ def test_every_name_of_a_manifest_is_followed_before_anything_runs(files: dict[s
     graphs = [None, section["graph"]]
     places: list[tuple[str, int, str, list[Any]]] = [
         (end, i, field, values)
-        for end in ("inputs", "outputs") for i in range(len(section[end]))
-        for field, values in (("name", sorted(names)), ("queue", sorted(names)), ("recipe", graphs),
-                              ("sources", [[], *([n] for n in sorted(names)), ["x", "y"]]),
-                              ("gradient_of", sorted(names)))
+        for end in ("inputs", "outputs")
+        for i in range(len(section[end]))
+        for field, values in (
+            ("name", sorted(names)),
+            ("queue", sorted(names)),
+            ("recipe", graphs),
+            ("sources", [[], *([n] for n in sorted(names)), ["x", "y"]]),
+            ("gradient_of", sorted(names)),
+        )
         if field not in ("sources", "gradient_of") or end == "inputs"
-    ]  # fmt: skip
+    ]
     runs = 0
     for end, i, field, values in places:
         for value in values:
@@ -145,8 +150,9 @@ def test_every_name_of_a_manifest_is_followed_before_anything_runs(files: dict[s
     assert runs >= 8  # what it was before
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"version": ' + b"9" * 5000 + b"}",
-                                  b"\xff\xfe\x00"])
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"[]", b"null", b"[" * 100_000, b'{"version": ' + b"9" * 5000 + b"}", b"\xff\xfe\x00"]
+)
 def test_a_manifest_that_is_none_is_refused(files: dict[str, bytes], tmp_path: Path, data: bytes) -> None:
     with pytest.raises(InputError):
         load_image(write_tar(tmp_path / "x.tti", {**files, DEVICE: data}))
@@ -156,17 +162,20 @@ def test_an_image_of_another_program_shows_its_netlist_and_no_pickle_is_opened(
     files: dict[str, bytes], tmp_path: Path
 ) -> None:
     """As PyBuda writes them: pickled tensors and modules."""
+
     def theirs(manifest: dict[str, Any]) -> None:
         manifest.pop("tbuda_lab")
         manifest["version"] = "1.1.0"
         state = manifest["compiled_graph_state"]
-        state["post_const_eval_parameters"] = dict.fromkeys(state["post_const_eval_parameters"],
-                                                            "tensors/torch.Tensor.w.pkl")
+        state["post_const_eval_parameters"] = dict.fromkeys(
+            state["post_const_eval_parameters"], "tensors/torch.Tensor.w.pkl"
+        )
 
     trap = pickle.dumps(Trap(tmp_path / "trapped"))
     selected = {n: d for n, d in changed(files, theirs).items() if "/tensors/" not in n and "/module_files/" not in n}
-    path = write_tar(tmp_path / "x.tti", {**selected, TOP + "tensors/torch.Tensor.w.pkl": trap,
-        TOP + "m.module.pkl": trap})
+    path = write_tar(
+        tmp_path / "x.tti", {**selected, TOP + "tensors/torch.Tensor.w.pkl": trap, TOP + "m.module.pkl": trap}
+    )
     with pytest.raises(InputError, match=r"not written by tbuda_lab.*m\.module\.pkl.*pickles.*open_tti") as caught:
         load_image(path)
     assert "tbuda netlist run" in str(caught.value)
@@ -214,9 +223,14 @@ def test_shapes_of_many_dims_are_refused(files: dict[str, bytes], tmp_path: Path
 
 def test_one_file_is_not_read_without_end(files: dict[str, bytes], tmp_path: Path) -> None:
     """A manifest of 40 kB that names one tensor of 4 MiB for each of 300 arrays would have 1.2 GB read."""
+
     def many(count: int) -> Path:
-        node = {"format": "Float32", "shape": [1, 1, 1024, 1024], "strides": [1024 * 1024, 1024 * 1024, 1024, 1],
-                "bin": "tensors/big.bin"}
+        node = {
+            "format": "Float32",
+            "shape": [1, 1, 1024, 1024],
+            "strides": [1024 * 1024, 1024 * 1024, 1024, 1],
+            "bin": "tensors/big.bin",
+        }
         lie = changed(files, lambda m: m["tbuda_lab"]["arrays"].update({f"{n:016x}": node for n in range(count)}))
         return write_tar(tmp_path / "x.tti", {**lie, TOP + "tensors/big.bin": bytes(4 << 20)})
 
@@ -445,23 +459,32 @@ def in_section(files: dict[str, bytes], field: str, record: Any, size: int) -> d
 
 
 MUCH: dict[str, Callable[[dict[str, bytes], int], dict[str, bytes]]] = {
-    "a chain of ops": lambda f, n: in_graph(f, lines(n, lambda i: f"  n{i} = tanh(n{i - 1}) : (1, 32, 96)").replace(
-        "n-1", "tanh")),
+    "a chain of ops": lambda f, n: in_graph(
+        f, lines(n, lambda i: f"  n{i} = tanh(n{i - 1}) : (1, 32, 96)").replace("n-1", "tanh")
+    ),
     "an op with many readers": lambda f, n: in_graph(f, lines(n, lambda i: f"  n{i} = tanh(tanh) : (1, 32, 96)")),
     "an op with many operands": lambda f, n: in_graph(
-        f, f"  n = concatenate[axis=-1]({', '.join(['tanh'] * (n // 6))}) : (1, 32, {96 * (n // 6)})"),
+        f, f"  n = concatenate[axis=-1]({', '.join(['tanh'] * (n // 6))}) : (1, 32, {96 * (n // 6)})"
+    ),
     "a long list of numbers": lambda f, n: in_graph(
-        f, f"  n = constant : ({n // 5},) = float32 [{', '.join(['0.5'] * (n // 5))}]"),
+        f, f"  n = constant : ({n // 5},) = float32 [{', '.join(['0.5'] * (n // 5))}]"
+    ),
     "a long attribute": lambda f, n: in_graph(
-        f, f"  n = tanh(tanh) : (1, 32, 96) {{a: [{', '.join(['1'] * (n // 3))}]}}"),
+        f, f"  n = tanh(tanh) : (1, 32, 96) {{a: [{', '.join(['1'] * (n // 3))}]}}"
+    ),
     "a shape of many dims": lambda f, n: in_graph(f, f"  n = tanh(tanh) : ({', '.join(['1'] * (n // 3))})"),
     "empty lines": lambda f, n: in_graph(f, "\n" * n),
     "many parameters": lambda f, n: in_graph(
-        f, lines(n, lambda i: f"  n{i} = parameter : (96, 64) = float32 #20ae3d9e3189d409")),
+        f, lines(n, lambda i: f"  n{i} = parameter : (96, 64) = float32 #20ae3d9e3189d409")
+    ),
     "keys of a netlist": lambda f, n: in_netlist(f, "zz:\n" + lines(n, lambda i: f"  a{i}: 1") + "\n"),
     "a list in a netlist": lambda f, n: in_netlist(f, f"zz: [{'1, ' * (n // 3)}1]\n"),
-    "many queues": lambda f, n: {**f, NETLIST: f[NETLIST].replace(
-        b"queues:\n", f"queues:\n{lines(n, lambda i: f'  q{i}: {{input: HOST, t: 1}}')}\n".encode())},
+    "many queues": lambda f, n: {
+        **f,
+        NETLIST: f[NETLIST].replace(
+            b"queues:\n", f"queues:\n{lines(n, lambda i: f'  q{i}: {{input: HOST, t: 1}}')}\n".encode()
+        ),
+    },
     "many overrides": lambda f, n: in_section(f, "overrides", {"kind": "op_size", "target": "a", "value": [1, 1]}, n),
     "many names": lambda f, n: in_section(f, "weighted", "first.weight", n),
     "many inputs": lambda f, n: in_section(f, "inputs", json.loads(f[DEVICE])["tbuda_lab"]["inputs"][0], n),
@@ -472,6 +495,7 @@ MUCH: dict[str, Callable[[dict[str, bytes], int], dict[str, bytes]]] = {
 def test_the_work_of_reading_grows_as_the_image_does(files: dict[str, bytes], tmp_path: Path, what: str) -> None:
     """Work is counted in calls, of Python's functions and of C's: four times the bytes are at most 4.4 times the calls.
     A zip of 46 kB unpacks to 4.6 MB at most."""
+
     def calls(size: int) -> int:
         path = write_tar(tmp_path / f"{size}.tti", MUCH[what](files, size))
         count = 0

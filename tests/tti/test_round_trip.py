@@ -52,8 +52,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, S
     for k, (name, one) in enumerate(sessions.items()):
         one.export_tti(folder / f"{name}.tti", dump_format=("default", "backend")[k % 2])
         np.savez(folder / f"{name}.inputs.npz", *[t.numpy() for t in one.sample_inputs])
-    ran = subprocess.run([sys.executable, "-c", ELSEWHERE, str(folder)], cwd=folder, capture_output=True, text=True,
-                         check=False)
+    ran = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(folder)], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert ran.stdout.split() == ["False", "done"], ran.stderr
     return folder, sessions
 
@@ -71,9 +72,7 @@ def test_another_process_gets_the_same_bits(written: tuple[Path, dict[str, Sessi
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_session_on_an_image_is_the_session_it_came_from(
-    written: tuple[Path, dict[str, Session]], name: str
-) -> None:
+def test_a_session_on_an_image_is_the_session_it_came_from(written: tuple[Path, dict[str, Session]], name: str) -> None:
     folder, sessions = written
     again = Session.open(folder / f"{name}.tti", sample_inputs=sessions[name].sample_inputs)
     assert netlist.dumps(again.compile().netlist) == netlist.dumps(sessions[name].compile().netlist)
@@ -112,8 +111,18 @@ def test_the_descriptors_are_those_of_the_device(written: tuple[Path, dict[str, 
             (tmp_path / f"{kind}.yaml").write_bytes(text)
             assert isinstance(yaml.safe_load(text), dict)
         spec, read = load_device(board), load_device(tmp_path / "device.yaml", cluster=tmp_path / "cluster.yaml")
-        for field in ("arch", "rows", "cols", "chips", "harvested_by_chip", "mmio_chips", "l1_size", "dram_cores",
-                      "noc_size", "worker_cols"):
+        for field in (
+            "arch",
+            "rows",
+            "cols",
+            "chips",
+            "harvested_by_chip",
+            "mmio_chips",
+            "l1_size",
+            "dram_cores",
+            "noc_size",
+            "worker_cols",
+        ):
             assert getattr(read, field) == getattr(spec, field), (board, field)
         assert sum(n for *_, n in read.links) == sum(n for *_, n in spec.links)
 
@@ -130,8 +139,9 @@ def test_the_same_model_gives_the_same_bytes(written: tuple[Path, dict[str, Sess
 def test_new_weights_are_folded_as_a_compile_folds_them(written: tuple[Path, dict[str, Session]], name: str) -> None:
     image = load_image(written[0] / f"{name}.tti")
     rng = np.random.default_rng(5)
-    new = {n: (np.abs(rng.normal(size=v.shape)) * 0.1 + 0.05).astype(np.float32)
-           for n, v in image.weight_values().items()}
+    new = {
+        n: (np.abs(rng.normal(size=v.shape)) * 0.1 + 0.05).astype(np.float32) for n, v in image.weight_values().items()
+    }
     model, sample = MODELS[name]()
     existing = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     with torch.no_grad():
@@ -174,8 +184,13 @@ def test_without_weights_nothing_of_them_is_in_the_file(
 def test_weights_that_do_not_fit_are_all_named(written: tuple[Path, dict[str, Session]]) -> None:
     image = load_image(written[0] / "pair.tti")
     with pytest.raises(InputError) as caught:
-        image.with_weights({"first.weight": np.zeros((3, 3), np.float32), "nobody": np.zeros(1, np.float32),
-                            "second.weight": np.full((32, 96), "word")})
+        image.with_weights(
+            {
+                "first.weight": np.zeros((3, 3), np.float32),
+                "nobody": np.zeros(1, np.float32),
+                "second.weight": np.full((32, 96), "word"),
+            }
+        )
     text = str(caught.value)
     assert "second.weight: holds <U4, not numbers" in text
     assert "first.weight: has shape (3, 3), the parameter (96, 64)" in text and "second.weight" in text

@@ -57,9 +57,18 @@ def encoder_graph(layers: int = 12) -> Graph:
         def dense(m: str, src: str, shape: tuple[int, ...], line: int, prefix: str = root) -> str:
             w = leaf(f"{prefix}.{m}.weight", NodeKind.PARAMETER, (1, 1, HIDDEN, shape[-1]), f"{prefix}.{m}")
             bias = leaf(f"{prefix}.{m}.bias", NodeKind.PARAMETER, (1, 1, 32, shape[-1]), f"{prefix}.{m}")
-            return op(f"{prefix}.{m}.matmul", HwMatmul(bias=True), shape, src, w,
-                      Edge(bias, (TM("broadcast", ("r", 4)),)), module=f"{prefix}.{m}", cls="Linear",
-                      src="aten.linear.default", line=line)
+            return op(
+                f"{prefix}.{m}.matmul",
+                HwMatmul(bias=True),
+                shape,
+                src,
+                w,
+                Edge(bias, (TM("broadcast", ("r", 4)),)),
+                module=f"{prefix}.{m}",
+                cls="Linear",
+                src="aten.linear.default",
+                line=line,
+            )
 
         def norm(m: str, src: str, line: int, prefix: str = root) -> str:
             where = {"module": f"{prefix}.{m}", "cls": "LayerNorm", "src": "aten.layer_norm.default", "line": line}
@@ -82,10 +91,24 @@ def encoder_graph(layers: int = 12) -> Graph:
         k = dense("attention.self.key", x, rows, 42)
         v = dense("attention.self.value", x, rows, 43)
         att = {"module": f"{root}.attention.self", "cls": "SelfAttention", "line": 50}
-        s = op(f"{root}.attention.self.matmul_0", HwMatmul(), scores, Edge(q, heads),
-               Edge(k, (*heads, TM("transpose"))), src="aten.matmul.default", **att)
-        s = op(f"{root}.attention.self.add_0", HwBinary("add"), scores, s,
-               Edge(mask, (TM("broadcast", ("z", HEADS)),)), src="aten.add.Tensor", **att)
+        s = op(
+            f"{root}.attention.self.matmul_0",
+            HwMatmul(),
+            scores,
+            Edge(q, heads),
+            Edge(k, (*heads, TM("transpose"))),
+            src="aten.matmul.default",
+            **att,
+        )
+        s = op(
+            f"{root}.attention.self.add_0",
+            HwBinary("add"),
+            scores,
+            s,
+            Edge(mask, (TM("broadcast", ("z", HEADS)),)),
+            src="aten.add.Tensor",
+            **att,
+        )
         soft = f"{root}.attention.self.softmax.dc."
         att["src"] = "aten.softmax.int"
         e = op(soft + "exp.0", HwUnary("exp"), scores, s, **att)
@@ -96,15 +119,41 @@ def encoder_graph(layers: int = 12) -> Graph:
         att["src"] = "aten.matmul.default"
         ctx = op(f"{root}.attention.self.matmul_1", HwMatmul(), (1, HEADS, SEQUENCE, 64), p, Edge(v, heads), **att)
         out = dense("attention.output.dense", ctx, rows, 61)
-        res = op(f"{root}.attention.output.add_0", HwBinary("add"), rows, out, x, module=f"{root}.attention.output",
-                 cls="SelfOutput", src="aten.add.Tensor", line=62)
+        res = op(
+            f"{root}.attention.output.add_0",
+            HwBinary("add"),
+            rows,
+            out,
+            x,
+            module=f"{root}.attention.output",
+            cls="SelfOutput",
+            src="aten.add.Tensor",
+            line=62,
+        )
         x1 = norm("attention.output.LayerNorm", res, 63)
         up = dense("intermediate.dense", x1, inner, 71)
-        act = op(f"{root}.intermediate.gelu_0", HwUnary("gelu"), inner, up, module=f"{root}.intermediate",
-                 cls="Intermediate", src="aten.gelu.default", line=72)
+        act = op(
+            f"{root}.intermediate.gelu_0",
+            HwUnary("gelu"),
+            inner,
+            up,
+            module=f"{root}.intermediate",
+            cls="Intermediate",
+            src="aten.gelu.default",
+            line=72,
+        )
         down = dense("output.dense", act, rows, 81)
-        res = op(f"{root}.output.add_0", HwBinary("add"), rows, down, x1, module=f"{root}.output", cls="Output",
-                 src="aten.add.Tensor", line=82)
+        res = op(
+            f"{root}.output.add_0",
+            HwBinary("add"),
+            rows,
+            down,
+            x1,
+            module=f"{root}.output",
+            cls="Output",
+            src="aten.add.Tensor",
+            line=82,
+        )
         x = norm("output.LayerNorm", res, 83)
     g.add(Node("encoder.output_0", NodeKind.OUTPUT, rows, None, (Edge(x),), b16))
     return g
@@ -114,8 +163,16 @@ def device(harvested: tuple[int, ...] = (3, 8)) -> Any:
     """A stand-in with the fields that views read: 10 physical rows less the harvested ones, 8 columns."""
     alive = [r for r in range(10) if r not in harvested]
     return types.SimpleNamespace(
-        name="wormhole_b0", arch="wormhole_b0", rows=len(alive), cols=8, harvested_rows=harvested, chips=(0,),
-        chip_rows=(), clock_hz=1.0e9, l1_usable=1_200_000, physical_row=lambda r: alive[r],
+        name="wormhole_b0",
+        arch="wormhole_b0",
+        rows=len(alive),
+        cols=8,
+        harvested_rows=harvested,
+        chips=(0,),
+        chip_rows=(),
+        clock_hz=1.0e9,
+        l1_usable=1_200_000,
+        physical_row=lambda r: alive[r],
     )
 
 
@@ -172,8 +229,12 @@ def placed(graph: Graph, dev: Any) -> Placement:
         left, tall = left + w, max(tall, h)
     cycles = tuple(max(int(tables[n].rows["cycles"][ops[n].row]) for n in e) for e in epochs)
     return Placement(
-        ops=ops, epochs=tuple(Epoch(i, i, 0, tuple(e)) for i, e in enumerate(epochs)), queues={}, models=tables,
-        schedule=tuple(n.name for n in graph.ops), epoch_cycles=cycles,
+        ops=ops,
+        epochs=tuple(Epoch(i, i, 0, tuple(e)) for i, e in enumerate(epochs)),
+        queues={},
+        models=tables,
+        schedule=tuple(n.name for n in graph.ops),
+        epoch_cycles=cycles,
     )
 
 
@@ -185,13 +246,23 @@ def emitted(graph: Graph, placement: Placement) -> Netlist:
         for name in epoch.ops:
             node, row = graph[name], placement.candidate(name)
             body.ops[name] = NetOp(
-                name=name, type=str(getattr(node.op, "netlist_type", "")),
-                grid_size=(int(row["grid_r"]), int(row["grid_c"])), grid_loc=placement.ops[name].start,
+                name=name,
+                type=str(getattr(node.op, "netlist_type", "")),
+                grid_size=(int(row["grid_r"]), int(row["grid_c"])),
+                grid_loc=placement.ops[name].start,
                 inputs=[OpInput(e.source, DataFormat.Float16_b) for e in node.inputs],
-                blocking=Blocking(int(row["t"]), (int(row["mblock_m"]), int(row["mblock_n"])),
-                                  (int(row["ublock_r"]), int(row["ublock_c"])), "r"),
-                out_df=DataFormat.Float16_b, intermed_df=DataFormat.Float16_b, acc_df=DataFormat.Float16_b,
-                math_fidelity="HiFi3", buf_size_mb=2, untilize_output=False,
+                blocking=Blocking(
+                    int(row["t"]),
+                    (int(row["mblock_m"]), int(row["mblock_n"])),
+                    (int(row["ublock_r"]), int(row["ublock_c"])),
+                    "r",
+                ),
+                out_df=DataFormat.Float16_b,
+                intermed_df=DataFormat.Float16_b,
+                acc_df=DataFormat.Float16_b,
+                math_fidelity="HiFi3",
+                buf_size_mb=2,
+                untilize_output=False,
                 attributes={"m_k": int(row["m_k"]), "u_kt": int(row["u_kt"])} if row["m_k"] else {},
             )
         result.graphs[body.name] = body
@@ -203,10 +274,20 @@ def result(layers: int = 12) -> Any:
     graph, dev = encoder_graph(layers), device()
     placement = placed(graph, dev)
     return types.SimpleNamespace(
-        graph=graph, passed=graph, lowered=graph, placement=placement, netlist=emitted(graph, placement), device=dev,
+        graph=graph,
+        passed=graph,
+        lowered=graph,
+        placement=placement,
+        netlist=emitted(graph, placement),
+        device=dev,
         diagnostics=(
-            Diagnostic("warning", "layer.0.intermediate.gelu_0", "approximate", "gelu runs in its approximate mode",
-                       "set `approximate=False` to evaluate it exactly"),
+            Diagnostic(
+                "warning",
+                "layer.0.intermediate.gelu_0",
+                "approximate",
+                "gelu runs in its approximate mode",
+                "set `approximate=False` to evaluate it exactly",
+            ),
             Diagnostic("note", "attention_mask", "padded", "32 rows of the mask are padding"),
         ),
         timings={"trace": 1.2, "passes": 0.4, "lower": 0.6, "place": 2.2, "netlist": 0.3},
@@ -221,8 +302,18 @@ def times(placement: Placement) -> BatchTime:
         slow = len(kernels) // 2
         cycles = [c * 3 // 2 if at == slow else c for at, c in enumerate(kernels)]
         ops = tuple(
-            OpTime(c, 0, k, *(("input 0 dram", Bound.DRAM) if c > k else ("kernel", Bound.COMPUTE)), k, 100, 50, c - k,
-                   0, at == slow)
+            OpTime(
+                c,
+                0,
+                k,
+                *(("input 0 dram", Bound.DRAM) if c > k else ("kernel", Bound.COMPUTE)),
+                k,
+                100,
+                50,
+                c - k,
+                0,
+                at == slow,
+            )
             for at, (c, k) in enumerate(zip(cycles, kernels, strict=True))
         )
         steady = cycles[slow]
@@ -306,8 +397,14 @@ class FakeSession:
 def fixture() -> dict[str, Any]:
     """What the TypeScript tests read: the frames of a two-layer encoder, and where the kernel puts its boxes."""
     compiled = result(2)
-    frames = session_frames(compiled, compiled.device, compiled.diagnostics, "encoder",
-                            [Comparison("output 0", 0.9991, 0.02, 3.0)], times(compiled.placement))
+    frames = session_frames(
+        compiled,
+        compiled.device,
+        compiled.diagnostics,
+        "encoder",
+        [Comparison("output 0", 0.9991, 0.02, 3.0)],
+        times(compiled.placement),
+    )
     lowered = next(f for f in frames if f.key == "graph:lowered")
     groups = range(len(lowered.text("group_path")))
     layouts = []
@@ -316,10 +413,15 @@ def fixture() -> dict[str, Any]:
     for opened, direction, words in (*plain, (some, "LR", False), (list(groups), "LR", True), (some, "TB", True)):
         layout = place(lowered, set(opened), direction, words)
         boxes = [[i, *(round(float(v), 9) for v in layout.boxes[i])] for i in np.flatnonzero(layout.visible).tolist()]
-        layouts.append({
-            "open": list(opened), "direction": direction, "words": words, "size": [round(s, 9) for s in layout.size],
-            "boxes": boxes,
-        })
+        layouts.append(
+            {
+                "open": list(opened),
+                "direction": direction,
+                "words": words,
+                "size": [round(s, 9) for s in layout.size],
+                "boxes": boxes,
+            }
+        )
     packed = []
     for frame in frames:
         if frame.key in ("graph:traced", "graph:passed"):

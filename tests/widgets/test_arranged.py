@@ -69,8 +69,9 @@ def test_a_line_far_down_a_long_netlist_is_in_its_picture() -> None:
     for mark in (1, 5000, 9000):
         html = fragments.netlist_html(frames, mark)
         assert len(html) < fragments.LIMIT and html.startswith("<details open>")
-        shown = [unescape(re.sub("</?mark>", "", line)) for line in
-                 html.split("<pre>")[1].split("</pre>")[0].split("\n")]
+        shown = [
+            unescape(re.sub("</?mark>", "", line)) for line in html.split("<pre>")[1].split("</pre>")[0].split("\n")
+        ]
         first = texts.index(shown[0])
         assert shown == texts[first : first + len(shown)] and texts[mark - 1] in shown
         assert html.count("<mark>") == 1 and f"<mark>line &lt;{mark}&gt;" in html
@@ -124,11 +125,16 @@ def test_docks_keep_what_is_not_said(session: Session) -> None:
     assert view.layout.width == "50%"
 
 
-@pytest.mark.parametrize("docks, message", [
-    ({"tab": "kitchen"}, "no tab 'kitchen'; there are ops"), ({"left": 1}, "no dock 'left'"),
-    ({"inspector": 1}, "'inspector' is True or False"), ({"tall": "yes"}, "'tall' is True or False"),
-    (["tab"], "docks"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "docks, message",
+    [
+        ({"tab": "kitchen"}, "no tab 'kitchen'; there are ops"),
+        ({"left": 1}, "no dock 'left'"),
+        ({"inspector": 1}, "'inspector' is True or False"),
+        ({"tall": "yes"}, "'tall' is True or False"),
+        (["tab"], "docks"),
+    ],
+)
 def test_docks_refuse_what_is_none(session: Session, docks: object, message: str) -> None:
     view = widgets.BringUp(session, start=False)
     with pytest.raises(traitlets.TraitError, match=message):
@@ -164,10 +170,26 @@ def test_a_comparison_of_files_stays_what_it_is() -> None:
 
 
 def hand_made() -> Any:
-    before = side("main", {"gone": op(0, (0, 3)), "moves": op(0, (1, 0)), "stays": op(0, (0, 0)),
-                           "grows": op(1, (0, 0), (1, 2), 400), "slow": op(1, (1, 0), (1, 2), 100)})
-    after = side("branch", {"new": op(0, (0, 2)), "moves": op(0, (1, 3)), "stays": op(0, (0, 0)),
-                            "grows": op(1, (0, 0), (2, 2), 200), "slow": op(1, (0, 2), (1, 2), 150)})
+    before = side(
+        "main",
+        {
+            "gone": op(0, (0, 3)),
+            "moves": op(0, (1, 0)),
+            "stays": op(0, (0, 0)),
+            "grows": op(1, (0, 0), (1, 2), 400),
+            "slow": op(1, (1, 0), (1, 2), 100),
+        },
+    )
+    after = side(
+        "branch",
+        {
+            "new": op(0, (0, 2)),
+            "moves": op(0, (1, 3)),
+            "stays": op(0, (0, 0)),
+            "grows": op(1, (0, 0), (2, 2), 200),
+            "slow": op(1, (0, 2), (1, 2), 150),
+        },
+    )
     return compare_sides(before, after)
 
 

@@ -25,10 +25,16 @@ OP = "first.matmul"
 
 
 def hand_made() -> Any:
-    before = side("main", {"gone": op(0, (0, 3)), "moves": op(0, (1, 0)), "grows": op(1, (0, 0), (1, 2), 400)},
-                  {"q": queue((0, 1))})
-    after = side("branch", {"new": op(0, (0, 2)), "moves": op(0, (1, 3)), "grows": op(1, (0, 0), (2, 2), 200)},
-                 {"q": queue((0, 2))})
+    before = side(
+        "main",
+        {"gone": op(0, (0, 3)), "moves": op(0, (1, 0)), "grows": op(1, (0, 0), (1, 2), 400)},
+        {"q": queue((0, 1))},
+    )
+    after = side(
+        "branch",
+        {"new": op(0, (0, 2)), "moves": op(0, (1, 3)), "grows": op(1, (0, 0), (2, 2), 200)},
+        {"q": queue((0, 2))},
+    )
     return compare_sides(before, after)
 
 
@@ -88,5 +94,6 @@ def test_checkpoints_from_a_page(hub: Hub) -> None:
 @pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")
 def test_the_page_holds_its_data_and_asks_nobody() -> None:
     html = diff_html(hand_made())
-    assert '"key": "diff"' in html and "http://" not in html.split("<script type=\"module\">")[0].replace(
-        "http://www.w3.org/2000/svg", "")
+    assert '"key": "diff"' in html and "http://" not in html.split('<script type="module">')[0].replace(
+        "http://www.w3.org/2000/svg", ""
+    )

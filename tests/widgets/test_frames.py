@@ -64,7 +64,10 @@ def test_groups_that_hold_one_group_are_written_as_one() -> None:
     tree = hierarchy(chain(*(f"enc.{m}" for m in modules)))
     labels = {g.path: g.label for g in tree.groups}
     assert labels == {
-        "": "", "enc.layer": "enc.layer", "enc.layer.0": "layer.0", "enc.layer.0.att": "att",
+        "": "",
+        "enc.layer": "enc.layer",
+        "enc.layer.0": "layer.0",
+        "enc.layer.0.att": "att",
         "enc.layer.1.att": "layer.1.att",
     }
 
@@ -104,7 +107,9 @@ def test_layers_that_repeat_fold_behind_the_first() -> None:
     tree = hierarchy(layers(48))
     labels = {g.path: (g.label, g.repeats, g.leaves) for g in tree.groups if g.depth < 3}
     assert labels == {
-        "": ("", 0, 146), "enc.layer": ("enc.layer × 48", 0, 144), "enc.layer.0": ("layer.0", 0, 3),
+        "": ("", 0, 146),
+        "enc.layer": ("enc.layer × 48", 0, 144),
+        "enc.layer.0": ("layer.0", 0, 3),
         "enc.layer.1-47": ("layer.1–47 × 47", 47, 141),
     }
     paths = {g.path: tree.groups[g.parent].path for g in tree.groups[1:]}
@@ -112,9 +117,15 @@ def test_layers_that_repeat_fold_behind_the_first() -> None:
     assert tree.groups[1 + list(paths).index("enc.layer.1-47")].module_class == "each like layer.0"
 
 
-@pytest.mark.parametrize("count, wide, folds", [
-    (2, 0, []), (3, 0, ["layer.1–2 × 2"]), (8, 4, ["layer.1–3 × 3", "layer.6–7 × 2"]), (8, 1, ["layer.3–7 × 5"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "count, wide, folds",
+    [
+        (2, 0, []),
+        (3, 0, ["layer.1–2 × 2"]),
+        (8, 4, ["layer.1–3 × 3", "layer.6–7 × 2"]),
+        (8, 1, ["layer.3–7 × 5"]),
+    ],
+)
 def test_layers_fold_where_ops_types_and_shapes_are_the_same(count: int, wide: int, folds: list[str]) -> None:
     assert [g.label for g in hierarchy(layers(count, wide)).groups if g.repeats] == folds
 
@@ -253,8 +264,12 @@ def test_ops_frame_says_what_the_placement_says(compiled: Any) -> None:
         busy = work / (placement.epoch_cycles[epoch.index] * device.rows * device.cols)
         assert frame.columns["epoch_busy"][epoch.index] == pytest.approx(busy, rel=1e-6)
     edges = set(zip(frame.columns["edge_source"].tolist(), frame.columns["edge_target"].tolist(), strict=True))
-    expected = {(names.index(e.source), names.index(n.name))
-              for n in compiled.lowered.ops for e in n.inputs if e.source in names}
+    expected = {
+        (names.index(e.source), names.index(n.name))
+        for n in compiled.lowered.ops
+        for e in n.inputs
+        if e.source in names
+    }
     assert edges == expected
     assert frame.meta["physical"] == [0, 1, 2, 4, 5, 6, 7, 9] and frame.meta["harvested"] == [3, 8]
 
@@ -279,8 +294,11 @@ def test_netlist_lines_are_those_of_the_loader(compiled: Any) -> None:
 
 
 def test_errors_come_first() -> None:
-    message = [Diagnostic("note", "a", "r", "m"), Diagnostic("error", "b", "r", "m"), Diagnostic("warning", "c", "r",
-        "m")]
+    message = [
+        Diagnostic("note", "a", "r", "m"),
+        Diagnostic("error", "b", "r", "m"),
+        Diagnostic("warning", "c", "r", "m"),
+    ]
     assert problems_frame(message).text("where") == ["b", "c", "a"]
 
 

@@ -96,7 +96,7 @@ def test_a_page_that_inflates_gets_the_same_frames_smaller() -> None:
     hub, page = attached(session, "netlist")
     HANDLERS["hello"](hub, page, {"type": "hello", "have": {}, "inflates": True})
     session.compile()
-    (message, (data,)), = [m for m in page.messages if m[0]["type"] == "frame"]
+    ((message, (data,)),) = [m for m in page.messages if m[0]["type"] == "frame"]
     assert message["deflated"] is True and "header" not in message
     whole = zlib.decompress(data)
     length = int.from_bytes(whole[:4], "little")
@@ -313,8 +313,20 @@ def test_progress_never_runs_backwards_within_a_work() -> None:
     """A model is placed more than once to decide on fusing: what was reached stays reached."""
     board = StatusBoard(("balance", "place", "run"))
     board.begin()
-    steps = [("balance", 0.5), ("balance", 1.0), ("place", 0.0), ("place", 0.8), ("place", 1.0), ("balance", 0.0),
-             ("balance", 1.0), ("place", 0.0), ("place", 0.5), ("place", 1.0), ("run", 0.0), ("run", 1.0)]
+    steps = [
+        ("balance", 0.5),
+        ("balance", 1.0),
+        ("place", 0.0),
+        ("place", 0.8),
+        ("place", 1.0),
+        ("balance", 0.0),
+        ("balance", 1.0),
+        ("place", 0.0),
+        ("place", 0.5),
+        ("place", 1.0),
+        ("run", 0.0),
+        ("run", 1.0),
+    ]
     shown = []
     for name, fraction in steps:
         board.step(name, fraction)

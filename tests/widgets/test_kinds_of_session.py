@@ -106,8 +106,20 @@ def questions(hub: Hub) -> Iterator[dict[str, Any]]:
             yield {"type": name, **where, **more}
 
 
-SILENT = {"probe_end", "pause", "resume", "graph", "need_tile", "need_moment", "need_slice", "need_flows", "need_fills",
-          "need_tensor", "probe_exact", "need_trace"}
+SILENT = {
+    "probe_end",
+    "pause",
+    "resume",
+    "graph",
+    "need_tile",
+    "need_moment",
+    "need_slice",
+    "need_flows",
+    "need_fills",
+    "need_tensor",
+    "probe_exact",
+    "need_trace",
+}
 """They end something, or ask for a part of what is perhaps not there yet; the views wait for the whole first."""
 
 
@@ -164,8 +176,22 @@ def test_a_file_refuses_what_needs_a_model(opener: str, defects: list[str]) -> N
     assert view.static().html
 
 
-VIEWS = (GraphView, EpochGrid, OpTable, MemoryView, ClusterView, PassStepper, RunTrace, ProfileView, PlotsView,
-         DiffView, NetlistView, OverridesPanel, ProblemsView, MeasuredView)  # fmt: skip
+VIEWS = (
+    GraphView,
+    EpochGrid,
+    OpTable,
+    MemoryView,
+    ClusterView,
+    PassStepper,
+    RunTrace,
+    ProfileView,
+    PlotsView,
+    DiffView,
+    NetlistView,
+    OverridesPanel,
+    ProblemsView,
+    MeasuredView,
+)
 
 
 def test_every_view_has_a_picture_and_the_report_is_written(hub: Hub) -> None:

@@ -150,8 +150,12 @@ def test_commands_do_what_the_session_does(hub: Hub) -> None:
 
 def test_a_command_that_makes_no_sense_is_refused(hub: Hub) -> None:
     pipe = Pipe(open="sessions")
-    for wrong in ({"name": "explode"}, {"name": "undo", "session": "no such"}, {"name": "checkpoint", "label": ""},
-                  {"name": "why", "op": "nobody"}):
+    for wrong in (
+        {"name": "explode"},
+        {"name": "undo", "session": "no such"},
+        {"name": "checkpoint", "label": ""},
+        {"name": "why", "op": "nobody"},
+    ):
         pipe.say(type="command", seq=9, **{"session": hub.id, **wrong})
     answers = pipe.until(lambda: len(pipe.of("answer")) == 4 and pipe.of("answer"))
     assert all(not a["ok"] and a["text"] for a in answers)
@@ -242,14 +246,19 @@ def test_a_journal_says_what_the_session_had(folder: Path, hub: Hub) -> None:
 
 def test_a_broken_journal_names_its_line(folder: Path) -> None:
     (folder / "bad.buda.json").write_text(
-        '{\n"commands": [\n  {"do": "explode"}\n],\n"device": "e300", "format": "tbuda-session 1"\n}\n')
+        '{\n"commands": [\n  {"do": "explode"}\n],\n"device": "e300", "format": "tbuda-session 1"\n}\n'
+    )
     (failed,) = Pipe(open="journal", path="bad.buda.json").of("failed")
     assert "bad.buda.json:3" in failed["text"]
 
 
 MANIFEST = {
-    "version": "1.1.0", "device_image_name": "tt_0", "arch": {"__enum__": "BackendDevice.Wormhole_B0"},
-    "grid_size": [8, 8], "harvested_rows": [], "chip_ids": [0],
+    "version": "1.1.0",
+    "device_image_name": "tt_0",
+    "arch": {"__enum__": "BackendDevice.Wormhole_B0"},
+    "grid_size": [8, 8],
+    "harvested_rows": [],
+    "chip_ids": [0],
     "compiled_graph_state": {"netlist_filename": "unzipped_tti/own_netlist.yaml", "ordered_input_names": ["x"]},
 }
 
@@ -271,8 +280,10 @@ def image_files(folder: Path) -> dict[str, bytes]:
     small_netlist(folder / "own_netlist.yaml")
     text = (folder / "own_netlist.yaml").read_bytes()
     return {
-        "unzipped_tti/a_other.yaml": b"devices: {}\n", "unzipped_tti/device.json": json.dumps(MANIFEST).encode(),
-        "unzipped_tti/own_netlist.yaml": text, "unzipped_tti/tensors/torch.Tensor.w.pkl": b"cos\nsystem\n(S'true'\ntR.",
+        "unzipped_tti/a_other.yaml": b"devices: {}\n",
+        "unzipped_tti/device.json": json.dumps(MANIFEST).encode(),
+        "unzipped_tti/own_netlist.yaml": text,
+        "unzipped_tti/tensors/torch.Tensor.w.pkl": b"cos\nsystem\n(S'true'\ntR.",
     }
 
 
@@ -320,10 +331,18 @@ def test_a_zip_is_an_image_too(folder: Path) -> None:
     assert read_image(folder / "old.tti").netlists == read_image(tar(folder / "new.tti", files)).netlists
 
 
-@pytest.mark.parametrize("files", [
-    {"../device.json": b"{}"}, {"/device.json": b"{}"}, {"a/../../device.json": b"{}"}, {"tensors.bin": b""},
-    {"u/device.json": b"[]"}, {"u/device.json": b"{"}, {"u/device.json": b"\xff\xfe"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"../device.json": b"{}"},
+        {"/device.json": b"{}"},
+        {"a/../../device.json": b"{}"},
+        {"tensors.bin": b""},
+        {"u/device.json": b"[]"},
+        {"u/device.json": b"{"},
+        {"u/device.json": b"\xff\xfe"},
+    ],
+)
 def test_an_image_that_is_none_is_refused(folder: Path, files: dict[str, bytes]) -> None:
     with pytest.raises(InputError):
         read_image(tar(folder / "bad.tti", files))

@@ -60,8 +60,11 @@ def test_queue_rows() -> None:
 
 
 def test_accumulators_do_not_make_circles() -> None:
-    n = b.build([b.op("sum", "add", ["x", "acc"])], {"x": (1, 2, 2)},
-                [b.queue("acc", (1, 2, 2), source="sum", kind="ram", entries=1)])
+    n = b.build(
+        [b.op("sum", "add", ["x", "acc"])],
+        {"x": (1, 2, 2)},
+        [b.queue("acc", (1, 2, 2), source="sum", kind="ram", entries=1)],
+    )
     graph = op_graph(n)
     assert graph["sum"].sources == ("x", "acc")
     assert graph["acc (written)"].sources == ("sum",)
@@ -69,8 +72,14 @@ def test_accumulators_do_not_make_circles() -> None:
 
 
 def test_ops_in_a_circle_and_missing_names() -> None:
-    n = b.build([b.op("p", "add", ["x", "q"]), b.op("q", "add", ["p", "nowhere"], loc=(0, 1)),
-                 b.op("s", "nop", ["s"], loc=(0, 2))], {"x": (1, 2, 2)})
+    n = b.build(
+        [
+            b.op("p", "add", ["x", "q"]),
+            b.op("q", "add", ["p", "nowhere"], loc=(0, 1)),
+            b.op("s", "nop", ["s"], loc=(0, 2)),
+        ],
+        {"x": (1, 2, 2)},
+    )
     graph = op_graph(n)
     assert graph["p"].sources == ("x",)
     assert graph["q"].sources == ("p", "nowhere")
@@ -82,15 +91,24 @@ def test_lines_of_entries() -> None:
     text = netlist.dumps(b.two_chips())
     frame = {f.key: f for f in netlist_frames(netlist.loads(text), text)}["netlist"]
     lines = text.splitlines()
-    for name, first, count in zip(frame.text("entry_name"), frame.columns["entry_line"], frame.columns["entry_lines"],
-                                  strict=True):
+    for name, first, count in zip(
+        frame.text("entry_name"), frame.columns["entry_line"], frame.columns["entry_lines"], strict=True
+    ):
         assert lines[first].strip().startswith(f"{name}:") and count >= 1
         assert not any(line.strip().startswith(("programs:", "graphs:")) for line in lines[first : first + count])
 
 
-@pytest.mark.parametrize("text", ["", "devices:\n\tarch: x\n", "[1, 2]", "devices: {arch: grayskull}\nqueues: 3\n",
-                                  "graphs: {g: {op: {type: nop, grid_size: [99999999999, 1], inputs: [op]}}}",
-                                  "graphs: {g: {target_device: [], input_count: x, o: {type: [], grid_loc: [-5, 7]}}}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "devices:\n\tarch: x\n",
+        "[1, 2]",
+        "devices: {arch: grayskull}\nqueues: 3\n",
+        "graphs: {g: {op: {type: nop, grid_size: [99999999999, 1], inputs: [op]}}}",
+        "graphs: {g: {target_device: [], input_count: x, o: {type: [], grid_loc: [-5, 7]}}}",
+    ],
+)
 def test_files_that_are_no_netlists(text: str, tmp_path: Path) -> None:
     path = tmp_path / "netlist.yaml"
     path.write_text(text)

@@ -62,15 +62,25 @@ def tool() -> ModuleType:
 
 def shape(notebook: Any) -> list[tuple[str, list[tuple[str, ...]]]]:
     """What kinds of outputs each cell has, numbers aside."""
-    return [(cell.id, [(o.output_type, *sorted(o.get("data", {}))) for o in cell.outputs])
-            for cell in notebook.cells if cell.cell_type == "code"]
+    return [
+        (cell.id, [(o.output_type, *sorted(o.get("data", {}))) for o in cell.outputs])
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
 
 
 def test_they_are_all_there() -> None:
     assert [n.name for n in NOTEBOOKS] == [
-        "01_bring_up.ipynb", "02_reshape.ipynb", "03_cnn.ipynb", "04_open_a_netlist.ipynb",
-        "05_overrides_as_code.ipynb", "06_sambaflow.ipynb", "07_slow_and_wrong.ipynb",
-        "08_any_model.ipynb", "09_popxl.ipynb"]
+        "01_bring_up.ipynb",
+        "02_reshape.ipynb",
+        "03_cnn.ipynb",
+        "04_open_a_netlist.ipynb",
+        "05_overrides_as_code.ipynb",
+        "06_sambaflow.ipynb",
+        "07_slow_and_wrong.ipynb",
+        "08_any_model.ipynb",
+        "09_popxl.ipynb",
+    ]
     readme = (FOLDER / "README.md").read_text()
     assert [n.name for n in NOTEBOOKS if n.name not in readme] == []
 
@@ -98,9 +108,7 @@ def test_what_is_stored(path: Path, nbformat: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not BUILT, reason="the front end is not built: make front-end")
 @pytest.mark.parametrize("path", [n for n in NOTEBOOKS if n.name != RUN_IN_LAB], ids=lambda p: p.stem)
-def test_it_runs(
-    path: Path, nbformat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: Template
-) -> None:
+def test_it_runs(path: Path, nbformat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: Template) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER.parent), *sys.path]))
     monkeypatch.setenv("JUPYTER_PATH", str(kernels.path))
     notebook = tool().execute(path, tmp_path)
@@ -125,8 +133,11 @@ def test_a_kernel_is_a_fork_or_starts_as_usual_where_no_template_answers(
     monkeypatch.setenv("TBUDA_ASKED", str(tmp_path))
     messages: list[Any] = []
     manager, client = start_new_kernel(startup_timeout=240)
-    client.execute_interactive("import os, sys; print(os.getpid(), os.environ['TBUDA_ASKED'], 'torch' in sys.modules)",
-                               timeout=240, output_hook=messages.append)  # fmt: skip
+    client.execute_interactive(
+        "import os, sys; print(os.getpid(), os.environ['TBUDA_ASKED'], 'torch' in sys.modules)",
+        timeout=240,
+        output_hook=messages.append,
+    )
     client.stop_channels()
     manager.shutdown_kernel(now=True)
     pid, asked, has_torch = "".join(m["content"]["text"] for m in messages if m["msg_type"] == "stream").split()
@@ -151,8 +162,17 @@ def test_a_view_that_was_at_work_is_stored_as_it_was_in_the_end(nbformat: Any) -
 
 def test_pieces_of_a_stream_are_joined(nbformat: Any) -> None:
     out = nbformat.v4.new_output
-    pieces = [out("stream", name="stdout", text="a"), out("stream", name="stdout", text="b"),
-              out("stream", name="stderr", text="c"), out("display_data"), out("stream", name="stdout", text="d")]
+    pieces = [
+        out("stream", name="stdout", text="a"),
+        out("stream", name="stdout", text="b"),
+        out("stream", name="stderr", text="c"),
+        out("display_data"),
+        out("stream", name="stdout", text="d"),
+    ]
     joined = tool().joined(pieces)
     assert [(o.output_type, o.get("text")) for o in joined] == [
-        ("stream", "ab"), ("stream", "c"), ("display_data", None), ("stream", "d")]
+        ("stream", "ab"),
+        ("stream", "c"),
+        ("display_data", None),
+        ("stream", "d"),
+    ]

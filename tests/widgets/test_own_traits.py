@@ -64,13 +64,19 @@ def test_bars_of_a_stretch_stay_within_the_picture(session: Session) -> None:
     assert bars and all(float(x) >= 190 and float(x) + float(w) <= 900 for x, w in bars)
 
 
-@pytest.mark.parametrize("name, value, message", [
-    ("t0", -1.0, "t0 is a cycle, 0 or later"), ("t1", float("nan"), "t1 is a cycle"),
-    ("t0", 60.0, r"cycle 60 \(t0\) is not before 50"),
-    ("level", "rows", "level"), ("lanes", ["nonsense"], "'nonsense' is not an op of this placement"),
-    ("cursors", [1, 2, 3], "length"),
-    ("cursors", [-1.0], "cursors stand on cycles"), ("play", "yes", "play"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        ("t0", -1.0, "t0 is a cycle, 0 or later"),
+        ("t1", float("nan"), "t1 is a cycle"),
+        ("t0", 60.0, r"cycle 60 \(t0\) is not before 50"),
+        ("level", "rows", "level"),
+        ("lanes", ["nonsense"], "'nonsense' is not an op of this placement"),
+        ("cursors", [1, 2, 3], "length"),
+        ("cursors", [-1.0], "cursors stand on cycles"),
+        ("play", "yes", "play"),
+    ],
+)
 def test_the_timeline_refuses_what_is_no_state_of_it(session: Session, name: str, value: object, message: str) -> None:
     view = widgets.RunTrace(session)
     view.window(0, 50)
@@ -106,10 +112,16 @@ def test_memory_draws_the_cores_or_the_channels(session: Session) -> None:
     assert "L1 of epoch" in view.static().html
 
 
-@pytest.mark.parametrize("name, value, message", [
-    ("mode", "l2", "l2"), ("core", (99, 0), r"a core is \(row, column\), or \(\), not \(99, 0\); there are 9 rows"),
-    ("core", (1,), r"not \(1,\)"), ("channel", 99, "no DRAM channel 99; there are 0, 1"), ("channel", -1, "-1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        ("mode", "l2", "l2"),
+        ("core", (99, 0), r"a core is \(row, column\), or \(\), not \(99, 0\); there are 9 rows"),
+        ("core", (1,), r"not \(1,\)"),
+        ("channel", 99, "no DRAM channel 99; there are 0, 1"),
+        ("channel", -1, "-1"),
+    ],
+)
 def test_memory_refuses_what_is_no_state_of_it(session: Session, name: str, value: object, message: str) -> None:
     with pytest.raises(traitlets.TraitError, match=message):
         setattr(widgets.MemoryView(session), name, value)

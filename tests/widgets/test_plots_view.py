@@ -19,8 +19,12 @@ from tests.session.models import perceptron
 from tests.widgets.talk import Page, answers, say
 
 TITLES = (
-    "Cycles per input by epoch", "Cores in use per epoch", "Roofline per op", "Gap to bounds", "Cost over the session"
-)  # fmt: skip
+    "Cycles per input by epoch",
+    "Cores in use per epoch",
+    "Roofline per op",
+    "Gap to bounds",
+    "Cost over the session",
+)
 
 
 def for_training() -> tuple[Session, list[tuple[torch.Tensor, torch.Tensor]]]:

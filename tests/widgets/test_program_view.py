@@ -82,8 +82,11 @@ def test_a_traced_model_opens_with_its_replicas(program: tuple[str, torch.nn.Mod
     view.hub.wait(120)
     meta = view.hub.frames["program"].meta
     assert (meta["replicas"], meta["mode"]) == (2, "inorder")
-    assert meta["timelines"]["optimal"]["cycles"] <= meta["timelines"]["inorder"]["cycles"] \
+    assert (
+        meta["timelines"]["optimal"]["cycles"]
+        <= meta["timelines"]["inorder"]["cycles"]
         <= meta["timelines"]["normal"]["cycles"]
+    )
     assert len(meta["timelines"]["normal"]["link"]) == 2  # weight and bias
     html = view.static().html
     assert "2 replicas" in html and "bckwd" in html and "mean of 2 gradients" in html
@@ -103,7 +106,8 @@ def test_a_program_of_a_file_trains_in_the_workbench(program: tuple[str, torch.n
         optimizer.zero_grad()
         loss = torch.nn.functional.mse_loss(
             torch.nn.functional.linear(traced.sample["x"], weights["layer.weight"], weights["layer.bias"]),
-            traced.sample["y"])
+            traced.sample["y"],
+        )
         loss.backward()
         optimizer.step()
         losses.append(float(loss))
@@ -160,10 +164,14 @@ def test_a_pef_is_a_document_and_the_page_chooses_its_graph(
 
 def test_a_damaged_pef_is_refused(program: tuple[str, torch.nn.Module], tmp_path: Path) -> None:
     data = Path(program[0]).read_bytes()
-    for name, bad in (("cut", data[: len(data) // 2]), ("none", b""), ("text", b"graph"),
-                      ("step", data.replace(b'"step": "push"', b'"step": "exec"')),
-                      ("device", data.replace(b'"device": "wormhole_b0"', b'"device": "wormhole_xx"')),
-                      ("graph", data.replace(b"matmul(", b"matmux("))):  # fmt: skip
+    for name, bad in (
+        ("cut", data[: len(data) // 2]),
+        ("none", b""),
+        ("text", b"graph"),
+        ("step", data.replace(b'"step": "push"', b'"step": "exec"')),
+        ("device", data.replace(b'"device": "wormhole_b0"', b'"device": "wormhole_xx"')),
+        ("graph", data.replace(b"matmul(", b"matmux(")),
+    ):
         path = tmp_path / f"{name}.pef"
         path.write_bytes(bad)
         with pytest.raises(InputError, match="not a PEF"):

@@ -51,10 +51,16 @@ def without_script(page: str) -> str:
     return page[: page.index('<script type="module">')]
 
 
-@pytest.mark.parametrize("what, gone, stays", [
-    ("names", NAMES, SIZES), ("shapes", SIZES, NAMES), ("both", NAMES, None), ("both", SIZES, None),
-    ("nothing", re.compile("(?!)"), NAMES),
-])
+@pytest.mark.parametrize(
+    "what, gone, stays",
+    [
+        ("names", NAMES, SIZES),
+        ("shapes", SIZES, NAMES),
+        ("both", NAMES, None),
+        ("both", SIZES, None),
+        ("nothing", re.compile("(?!)"), NAMES),
+    ],
+)
 def test_what_is_taken_out_is_gone(session: Session, what: str, gone: re.Pattern[str], stays: re.Pattern[str]) -> None:
     page = report.report_html(session, session.verify() if what == "names" else (), redact=what)
     text = without_script(page)

@@ -136,8 +136,9 @@ def test_words_of_a_tile_stand_off_harvested_rows() -> None:
     frame = ops_frame(result.lowered, result.placement, result.device)
     root = ET.fromstring(epoch_svg(frame, placed.epoch))
     svg = "{http://www.w3.org/2000/svg}"
-    strips = [(float(r.get("y", 0)), float(r.get("height", 0))) for r in root.iter(f"{svg}rect")
-              if r.get("fill") == "url(#h)"]
+    strips = [
+        (float(r.get("y", 0)), float(r.get("height", 0))) for r in root.iter(f"{svg}rect") if r.get("fill") == "url(#h)"
+    ]
     tile = next(g for g in root.iter(f"{svg}g") if (g.findtext(f"{svg}title") or "").startswith("first.matmul:"))
     body = tile.find(f"{svg}rect")
     assert body is not None

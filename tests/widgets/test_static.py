@@ -21,9 +21,21 @@ from tests.session.models import encoder
 pytestmark = pytest.mark.skipif(not workbench.BUNDLE.is_file(), reason="the front end is not built: make front-end")
 
 VIEWS = (
-    "BringUp", "ClusterView", "DiffView", "EpochGrid", "GraphView", "MemoryView", "NetlistView", "OpTable",
-    "OverridesPanel", "PassStepper", "PlotsView", "ProblemsView", "ProfileView", "RunTrace",
-)  # fmt: skip
+    "BringUp",
+    "ClusterView",
+    "DiffView",
+    "EpochGrid",
+    "GraphView",
+    "MemoryView",
+    "NetlistView",
+    "OpTable",
+    "OverridesPanel",
+    "PassStepper",
+    "PlotsView",
+    "ProblemsView",
+    "ProfileView",
+    "RunTrace",
+)
 
 
 @pytest.fixture(scope="module")

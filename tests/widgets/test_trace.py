@@ -43,8 +43,9 @@ def found(session: Session) -> EpochTrace:
 def test_the_head_names_every_lane_and_every_lane_is_in_one_block(found: EpochTrace) -> None:
     frame = Frame.unpack(*trace_frame(found, 3, (1, 8)).pack())
     assert frame.text("lane_name") == [op.name for op in found.trace.ops]
-    covered = [i for a, b in zip(frame.columns["block_first"], frame.columns["block_end"], strict=True)
-               for i in range(a, b)]
+    covered = [
+        i for a, b in zip(frame.columns["block_first"], frame.columns["block_end"], strict=True) for i in range(a, b)
+    ]
     assert covered == list(range(len(found.trace.ops)))
     for low, high in blocks(found.trace):
         assert len({op.epoch for op in found.trace.ops[low:high]}) == 1 and high - low <= 32
@@ -160,7 +161,7 @@ def test_a_page_asks_for_the_trace_and_then_for_tiles(session: Session) -> None:
     assert [m["state"] for m, _ in page.messages if m["type"] == "trace_state"] == ["working"]
     page.messages.clear()
     say(hub, page, {"type": "need_tile", "tiles": [[0, 0, 0], [3, 99, 0], ["x"], [1, 1, 0]]})
-    (message, tiles), = page.messages  # one message, whatever was asked for
+    ((message, tiles),) = page.messages  # one message, whatever was asked for
     assert message["type"] == "frames" and len(message["frames"]) == len(tiles)
     headers = [m["header"]["meta"] for m in message["frames"]]
     assert [(h["level"], h["index"]) for h in headers] == [(0, 0), (1, 1)]
@@ -219,7 +220,8 @@ def test_after_an_edit_there_is_no_old_tile_and_the_page_gets_the_new_trace_when
     assert second.meta["rev"] > first.meta["rev"]
     at = [second.text("lane_name").index(op), first.text("lane_name").index(op)]
     assert (second.columns["lane_rows"][at[0]], second.columns["lane_cols"][at[0]]) != (
-        first.columns["lane_rows"][at[1]], first.columns["lane_cols"][at[1]]
+        first.columns["lane_rows"][at[1]],
+        first.columns["lane_cols"][at[1]],
     )
 
 
@@ -348,7 +350,8 @@ def test_a_slice_is_the_sum_of_its_spans(found: EpochTrace) -> None:
         if waits.op in whole.ops:
             row = whole.cycles[whole.ops.index(waits.op)]
             assert row.tolist() == pytest.approx(
-                [waits.compute, waits.wait_input, waits.wait_space, waits.wait_dram, waits.wait_host], abs=0.51)
+                [waits.compute, waits.wait_input, waits.wait_space, waits.wait_dram, waits.wait_host], abs=0.51
+            )
     for start, end in ((0, 500), (columns.cycles // 3, columns.cycles // 2), (columns.cycles - 7, columns.cycles)):
         spent: dict[str, float] = {}
         for span in range(len(columns)):

@@ -186,8 +186,12 @@ def test_the_grid_is_told_by_traits_and_edits_by_calls(session: Session) -> None
     grid.show_pipes, grid.displacement, grid.link_threshold, grid.edit = "all", "swap", 2.5, False
     state = grid.get_state()
     assert [state[k] for k in ("show_pipes", "displacement", "link_threshold", "edit", "epoch")] == [
-        "all", "swap", 2.5, False, 0,
-    ]  # fmt: skip
+        "all",
+        "swap",
+        2.5,
+        False,
+        0,
+    ]
     for name, value in (("show_pipes", "some"), ("displacement", "shove"), ("link_threshold", -1.0), ("epoch", -1)):
         with pytest.raises(traitlets.TraitError):
             setattr(grid, name, value)

@@ -76,9 +76,12 @@ def cluster_map(result: CompileResult) -> ClusterMap:
     homes = {name: spot.chip for name, spot in placement.ops.items()}
     moves = link_bytes(result.lowered, homes, result.options, device) if len(device.chips) > 1 else {}
     return ClusterMap(
-        chips, _links(device, moves), moves, max((c.cycles for c in chips.values()), default=0),
+        chips,
+        _links(device, moves),
+        moves,
+        max((c.cycles for c in chips.values()), default=0),
         device.eth_bytes_per_cycle,
-    )  # fmt: skip
+    )
 
 
 def _links(device: DeviceSpec, moves: dict[tuple[int, int], int]) -> tuple[ChipLinkUse, ...]:

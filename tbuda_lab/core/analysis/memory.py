@@ -181,15 +181,24 @@ def dram_map(result: CompileResult) -> DramMap:
         else:
             last = max([first, *at])
         uses[name] = QueueUse(
-            queue, writer, tuple(readers.get(name, ())), first, last, queue.lifetime is not None,
-            dict(sorted(reads.get(name, {}).items())), dict(sorted(writes.get(name, {}).items())),
-        )  # fmt: skip
+            queue,
+            writer,
+            tuple(readers.get(name, ())),
+            first,
+            last,
+            queue.lifetime is not None,
+            dict(sorted(reads.get(name, {}).items())),
+            dict(sorted(writes.get(name, {}).items())),
+        )
     report = placement.report
     cycles = placement.epoch_cycles if report is None else tuple(e.limiter_cycles for e in report.epochs)
     return DramMap(
-        uses, channel_ranges(device), demand_of(uses, len(placement.epochs), device),
-        device.dram_bytes_per_cycle * device.dram_subchannels, tuple(int(c) for c in cycles),
-    )  # fmt: skip
+        uses,
+        channel_ranges(device),
+        demand_of(uses, len(placement.epochs), device),
+        device.dram_bytes_per_cycle * device.dram_subchannels,
+        tuple(int(c) for c in cycles),
+    )
 
 
 def channel_ranges(device: DeviceSpec) -> tuple[ChannelRange, ...]:
@@ -268,12 +277,17 @@ FILE_KINDS = ("output", "intermediate", "parameter", "input", "staging", "relay"
 relays of gathers and multicasts, the state of queues, and what an overlay takes beyond its 64 KiB."""
 
 _FILE_KIND = {
-    "intermediates": "intermediate", "dram_io": "staging", "prologue_before_tms": "parameter",
-    "prologue_share": "parameter", "gather_relays": "relay", "multicast_relay": "relay", "tile_headers": "headers",
+    "intermediates": "intermediate",
+    "dram_io": "staging",
+    "prologue_before_tms": "parameter",
+    "prologue_share": "parameter",
+    "gather_relays": "relay",
+    "multicast_relay": "relay",
+    "tile_headers": "headers",
     "queue_state": "state",
 }
 
-_MOST = 1 << 50   # no address and no size is larger
+_MOST = 1 << 50  # no address and no size is larger
 _MOST_ENTRIES = (1 << 31) - 1
 
 
@@ -318,17 +332,23 @@ class FileMemory:
 def preloaded_queues(n: Netlist, graph: str = "") -> frozenset[str]:
     """Queues that some execute, or some of one graph, loads ahead (prologue)."""
     return frozenset(
-        name for p in n.programs for i in p.instructions if isinstance(i, Execute) and graph in ("", i.graph)
-        for name, s in (i.settings or {}).items() if s.fields.get("prologue") not in (None, False)
-    )  # fmt: skip
+        name
+        for p in n.programs
+        for i in p.instructions
+        if isinstance(i, Execute) and graph in ("", i.graph)
+        for name, s in (i.settings or {}).items()
+        if s.fields.get("prologue") not in (None, False)
+    )
 
 
 def _l1(tables: Tables, op: NetOp, device: DeviceSpec, cores: EpochCores, ahead: frozenset[str]) -> L1Map:
     if op.name in cores.of_op:
         buffers = _on_core(op, cores.kinds(op.name, cores.fullest(op.name)[0]), op.name in tables.readers)
     else:
-        buffers = [(kind, operand, op.inputs[operand].source if operand >= 0 else op.name, size)
-                   for kind, operand, size in l1_buffers(tables, op, device.tile_align, ahead)]
+        buffers = [
+            (kind, operand, op.inputs[operand].source if operand >= 0 else op.name, size)
+            for kind, operand, size in l1_buffers(tables, op, device.tile_align, ahead)
+        ]
         buffers.append(("headers", -1, kind_text("tile_headers"), cores.headers))
     parts, address = [], device.l1_reserved
     for kind, operand, source, size in sorted(buffers, key=lambda b: FILE_KINDS.index(b[0])):
@@ -378,17 +398,25 @@ def _dram(n: Netlist, device: DeviceSpec, cycles: Sequence[float]) -> DramMap:
             reads[k] = reads.get(k, 0) + (0 if placed.prologue else entry)
         between = placed.kind == "e2e"
         uses[q.name] = QueueUse(
-            placed, writer, tuple(dict.fromkeys(r.op.name for r in readers)), home if between else 0,
-            max([home, *at]) if between else last_epoch, False, dict(sorted(reads.items())),
+            placed,
+            writer,
+            tuple(dict.fromkeys(r.op.name for r in readers)),
+            home if between else 0,
+            max([home, *at]) if between else last_epoch,
+            False,
+            dict(sorted(reads.items())),
             {home: entry} if writer else {},
-        )  # fmt: skip
+        )
     for name in _sharing(uses):
         uses[name] = dataclasses.replace(uses[name], shares=True)
     times = tuple(int(c) for c in cycles) or (0,) * len(epoch)
     return DramMap(
-        uses, channel_ranges(device), demand_of(uses, len(epoch), device),
-        device.dram_bytes_per_cycle * device.dram_subchannels, times,
-    )  # fmt: skip
+        uses,
+        channel_ranges(device),
+        demand_of(uses, len(epoch), device),
+        device.dram_bytes_per_cycle * device.dram_subchannels,
+        times,
+    )
 
 
 def _queue_placement(q: Queue, tables: Tables, device: DeviceSpec, group: str, ahead: bool) -> QueuePlacement:
@@ -400,18 +428,32 @@ def _queue_placement(q: Queue, tables: Tables, device: DeviceSpec, group: str, a
     )
     b = q.blocking
     return QueuePlacement(
-        q.name, "e2e" if group == "epoch_to_epoch" else group, q.input, q.grid_size, b.t, b.mblock, b.ublock,
-        b.order or "r", min(max(q.entries, 0), _MOST_ENTRIES), q.df, q.type, "host" if host else "dram",
-        _chip(q.target_device), buffers, min(size, _MOST), ahead,
-    )  # fmt: skip
+        q.name,
+        "e2e" if group == "epoch_to_epoch" else group,
+        q.input,
+        q.grid_size,
+        b.t,
+        b.mblock,
+        b.ublock,
+        b.order or "r",
+        min(max(q.entries, 0), _MOST_ENTRIES),
+        q.df,
+        q.type,
+        "host" if host else "dram",
+        _chip(q.target_device),
+        buffers,
+        min(size, _MOST),
+        ahead,
+    )
 
 
 def _sharing(uses: dict[str, QueueUse]) -> set[str]:
     """Queues of which some buffer has an address that another queue has too."""
     blocks = sorted(
         (u.queue.location, u.queue.chip, channel, address, name, u.queue.bytes_per_buffer)
-        for name, u in uses.items() for channel, address in u.queue.buffers
-    )  # fmt: skip
+        for name, u in uses.items()
+        for channel, address in u.queue.buffers
+    )
     sharing: set[str] = set()
     lane: tuple[str, int, int] | None = None
     reach, owner = 0, ""

@@ -78,14 +78,23 @@ class _Collector:
             operand = table.profile.operands[port]
             size = float(move.operand_bytes[port][0])
             if queue is None or not bool(preloads(table.profile, port, row)[0]):
-                self._enters(op.name, spot, operand.role, queue, source.source, size, [tm.name for tm in operand.tms],
-                             [str(tm.args[0]) for tm in operand.tms if tm.name == "broadcast"])
+                self._enters(
+                    op.name,
+                    spot,
+                    operand.role,
+                    queue,
+                    source.source,
+                    size,
+                    [tm.name for tm in operand.tms],
+                    [str(tm.args[0]) for tm in operand.tms if tm.name == "broadcast"],
+                )
             port += 1
         for name in self.written.get(op.name, ()):
             self._leaves(op.name, spot, self.placement.queues[name], float(move.output_bytes[0]))
 
     def transfers(self) -> Transfers:
         """Everything collected, as arrays."""
+
         def concatenate(part: int, empty: Sequence[int], axis: int) -> np.ndarray:
             return np.concatenate([np.zeros(empty), *(row[part] for row in self.rows)], axis=axis)
 
@@ -101,9 +110,16 @@ class _Collector:
 
     # -- ways in and out -----------------------------------------------------------------------------------------
     def _enters(
-        self, name: str, spot: OpPlacement, role: str, queue: QueuePlacement | None, source: str, size: float,
-        tms: Iterable[str], broadcast: Iterable[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        spot: OpPlacement,
+        role: str,
+        queue: QueuePlacement | None,
+        source: str,
+        size: float,
+        tms: Iterable[str],
+        broadcast: Iterable[str] = (),
+    ) -> None:
         """An operand of which every core where it enters takes `size` bytes."""
         rows, cols = _grid(spot)
         if size <= 0:
@@ -133,9 +149,7 @@ class _Collector:
         if taking != (rows, cols):
             self._multicast(source, name, spot, role, entry, size)
 
-    def _multicast(
-        self, source: str, name: str, spot: OpPlacement, role: str, entry: np.ndarray, size: float
-    ) -> None:
+    def _multicast(self, source: str, name: str, spot: OpPlacement, role: str, entry: np.ndarray, size: float) -> None:
         """From where it enters to the farthest core of its row or column, one after another, the way each NoC goes."""
         rows, cols = _grid(spot)
         r, c = np.indices((rows, cols)).reshape(2, -1)
@@ -299,18 +313,29 @@ def link_map(result: CompileResult, epoch: int, noc: str = "both") -> LinkMap:
     for number, mine in enumerate((~second, second)):
         parts.append(
             link_bytes(
-                number, transfers.source[mine], transfers.target[number][mine], transfers.bytes[mine], size,
-                    transfers.flow[mine], count
+                number,
+                transfers.source[mine],
+                transfers.target[number][mine],
+                transfers.bytes[mine],
+                size,
+                transfers.flow[mine],
+                count,
             )
         )
     by_flow = np.stack(parts, axis=1)[: len(transfers.flows)]
     report = result.placement.report
     cycles = result.placement.epoch_cycles[epoch] if report is None else report.epochs[epoch].limiter_cycles
     return LinkMap(
-        epoch, chip, noc, transfers.flows, by_flow,
-        np.bincount(transfers.flow, weights=transfers.bytes, minlength=len(transfers.flows)), int(cycles),
-        float(result.device.noc_bytes_per_cycle), transfers.left_out,
-    )  # fmt: skip
+        epoch,
+        chip,
+        noc,
+        transfers.flows,
+        by_flow,
+        np.bincount(transfers.flow, weights=transfers.bytes, minlength=len(transfers.flows)),
+        int(cycles),
+        float(result.device.noc_bytes_per_cycle),
+        transfers.left_out,
+    )
 
 
 def sibling(result: CompileResult, epoch: int, chip: int) -> int:

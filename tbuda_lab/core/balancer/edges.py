@@ -84,9 +84,7 @@ def _primary(row: Candidate) -> str:
     return str(row["stream"])[:1]
 
 
-def stream_verdict(
-    producer: OpProfile, p: Candidate, consumer: OpProfile, port: int, c: Candidate
-) -> EdgeReason:
+def stream_verdict(producer: OpProfile, p: Candidate, consumer: OpProfile, port: int, c: Candidate) -> EdgeReason:
     """The t-streaming rules that need no walk over tiles."""
     ps, cs = str(p["stream"]), str(c["stream"])
     if not ps and not cs:

@@ -297,8 +297,9 @@ def _l1(profile: OpProfile, device: DeviceSpec, choice: Choice, rows: np.ndarray
     if apart and (profile.matmul_like or reduces_z):
         rows["l1_intermed"] = block * tile_bytes(profile.intermed_df, align=align)
     elif isinstance(profile.op, HwFused):
-        partials = intermediate_tiles(profile.op, device.arch, (m, n, ur, uc), rows["m_k"].astype(np.int64),
-                                      rows["u_kt"].astype(np.int64))
+        partials = intermediate_tiles(
+            profile.op, device.arch, (m, n, ur, uc), rows["m_k"].astype(np.int64), rows["u_kt"].astype(np.int64)
+        )
         rows["l1_intermed"] = partials * tile_bytes(profile.intermed_df, align=align)
 
     multiplier = dict(choice.input_multiplier)
@@ -332,8 +333,14 @@ def _settle_buffers(profile: OpProfile, device: DeviceSpec, choice: Choice, rows
     if isinstance(profile.op, HwSparseMatmul):
         tiles, resident = picker_bytes(profile, rows, align)
         rows["l1_param"] += tiles
-        room = device.l1_usable - profile.headers - rows["l1_output"] - rows["l1_intermed"] - rows["l1_param"] \
+        room = (
+            device.l1_usable
+            - profile.headers
+            - rows["l1_output"]
+            - rows["l1_intermed"]
+            - rows["l1_param"]
             - rows["l1_input"]
+        )
         keep = resident <= room
         rows["prologue"] |= np.where(keep, np.uint32(ENCODING), np.uint32(0))
         rows["l1_param"] += np.where(keep, resident, 0)

@@ -78,15 +78,18 @@ def _asks_to_stream(choice: Choice) -> bool:
 def _no_such_shape(profile: OpProfile, choice: Choice, device: DeviceSpec, options: CompileOptions) -> tuple[str, str]:
     """What is wrong and what would work where an override asks for a shape that divides the op's tiles nowhere."""
     z, rt, ct = profile.out
-    shapes = [(f"grid {choice.grid[0]} x {choice.grid[1]}", dataclasses.replace(choice, grid=None))] if choice.grid \
-        else []  # fmt: skip
+    shapes = (
+        [(f"grid {choice.grid[0]} x {choice.grid[1]}", dataclasses.replace(choice, grid=None))] if choice.grid else []
+    )
     if choice.stream_shape is not None or choice.stream_dir is not None:
         asked = "x".join(map(str, choice.stream_shape)) if choice.stream_shape else str(choice.stream_dir)
         shapes.append((f"t-stream {asked}", dataclasses.replace(choice, stream_shape=None, stream_dir=None)))
     if choice.u_kt is not None:
         shapes.append((f"u_kt {choice.u_kt}", dataclasses.replace(choice, u_kt=None)))
-    text = (f"{profile.kind} with output of {z} x {rt} x {ct} tiles has no candidate with "
-            f"{' and '.join(asked for asked, _ in shapes) or 'what is asked for'}")  # fmt: skip
+    text = (
+        f"{profile.kind} with output of {z} x {rt} x {ct} tiles has no candidate with "
+        f"{' and '.join(asked for asked, _ in shapes) or 'what is asked for'}"
+    )
     fixes = []
     for asked, free in shapes:
         rows = enumerate_candidates(profile, device, options, free)

@@ -29,9 +29,7 @@ _LAYOUT = (*_STREAM, "grid_r", "grid_c", "mblock_m", "mblock_n", "ublock_r", "ub
 
 def net_steps(tms: tuple[TM, ...]) -> tuple[Step, ...]:
     """TMs of a graph in the router's terms."""
-    return tuple(
-        (str(tm.args[0]), int(tm.args[1])) if tm.name == "broadcast" else (tm.name, *tm.args) for tm in tms
-    )
+    return tuple((str(tm.args[0]), int(tm.args[1])) if tm.name == "broadcast" else (tm.name, *tm.args) for tm in tms)
 
 
 def net_port(profile: OpProfile, port: int) -> int:

@@ -87,8 +87,10 @@ def preload_streams(profile: OpProfile, port: int, rows: np.ndarray, align: int,
     blocks = one if operand.role == "bias" else along_r, along_c
     turned = sum(tm.name == "transpose" for tm in operand.tms) % 2 == 1
     _, rt, ct = operand.source_tiles
-    across = [buffers.largest_divisor(extent, most)
-              for extent, most in zip((rt, ct), blocks[::-1] if turned else blocks, strict=True)]
+    across = [
+        buffers.largest_divisor(extent, most)
+        for extent, most in zip((rt, ct), blocks[::-1] if turned else blocks, strict=True)
+    ]
     stored_r, stored_c = across[::-1] if turned else across
     streamed = (rows["stream_r"] > 1) | (rows["stream_c"] > 1)
     mixed = streamed | most | any(tm.name not in ("broadcast", "transpose") for tm in operand.tms)

@@ -5,6 +5,14 @@ from tbuda_lab.core.compiler.request import STAGES, Clock, Request, StageHook
 from tbuda_lab.core.compiler.result import CompileResult, check_netlist, finish, host_parameters
 
 __all__ = [
-    "STAGES", "Clock", "CompileResult", "Pipeline", "Request", "StageHook", "check_netlist", "compile_graph", "finish",
+    "STAGES",
+    "Clock",
+    "CompileResult",
+    "Pipeline",
+    "Request",
+    "StageHook",
+    "check_netlist",
+    "compile_graph",
+    "finish",
     "host_parameters",
 ]

@@ -106,9 +106,7 @@ class CompileCache:
     entries; least_seconds: what is placed faster is not kept. hits, misses: how often there was an entry.
     """
 
-    def __init__(
-        self, folder: Path | None = None, most: int = MAX_BYTES, least_seconds: float | None = None
-    ) -> None:
+    def __init__(self, folder: Path | None = None, most: int = MAX_BYTES, least_seconds: float | None = None) -> None:
         self.folder = cache_folder() if folder is None else folder
         self.most = most
         self.least_seconds = LEAST_SECONDS if least_seconds is None else least_seconds
@@ -234,8 +232,8 @@ class CompileCache:
 
 
 def _repeatable(options: CompileOptions, overrides: Sequence[Override]) -> bool:
-    """Whether the same request comes to the same placement: none is that depends on time, or on what a function says.
-    """
+    """Whether the same request comes to the same placement: none is that depends on time, or on what a function
+    says."""
     depends_on_time = options.time_budget is not None or options.optimise_seconds is not None
     return not depends_on_time and all(o.is_named for o in overrides)
 

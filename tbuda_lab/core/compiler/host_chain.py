@@ -71,8 +71,12 @@ class HostChain:
     def reference_feeds(self, feeds: Mapping[str, torch.Tensor]) -> Values:
         """By INPUT of the device's graph what it is given for inputs of the model, everything evaluated in torch."""
         values = evaluate_nodes(self.graph, feeds)
-        return {name: values[value] for stage in self.stages if stage.place == "device"
-                for name, value in stage.reads.items()}  # fmt: skip
+        return {
+            name: values[value]
+            for stage in self.stages
+            if stage.place == "device"
+            for name, value in stage.reads.items()
+        }
 
     def take(self, stage: Stage, values: Values, given: Mapping[str, torch.Tensor]) -> None:
         """Add what a stage has given, by its OUTPUT nodes, to the values of the model, in the model's types."""
@@ -94,8 +98,11 @@ class HostChain:
     def held(self) -> Values:
         """What the host keeps from run to run, as it is before the first."""
         names = self.held_names
-        return {node.name: to_tensor(node.value).clone() for node in self.graph.of_kind(NodeKind.PARAMETER)
-                if node.name in names and node.value is not None}  # fmt: skip
+        return {
+            node.name: to_tensor(node.value).clone()
+            for node in self.graph.of_kind(NodeKind.PARAMETER)
+            if node.name in names and node.value is not None
+        }
 
     def feeds(self, stage: Stage, values: Values) -> Values:
         """What a stage of the device is given, by its INPUT nodes."""
@@ -103,8 +110,11 @@ class HostChain:
 
     def outputs(self, values: Values) -> list[torch.Tensor]:
         """The model's outputs, in its order."""
-        return [as_type(values[n.name], str(n.attrs.get("dtype", "float32"))) for n in self.graph.outputs
-                if WRITES not in n.attrs]  # fmt: skip
+        return [
+            as_type(values[n.name], str(n.attrs.get("dtype", "float32")))
+            for n in self.graph.outputs
+            if WRITES not in n.attrs
+        ]
 
     def work(self) -> tuple[HostWork, ...]:
         """What the host does for one input, section by section."""
@@ -120,9 +130,16 @@ class HostChain:
     @property
     def notes(self) -> tuple[Diagnostic, ...]:
         """A note for each op that the host runs, and one for each section of them with what it costs per input."""
-        costs = [Diagnostic("note", f"section {w.stage}", "host-work", f"the host runs {', '.join(w.ops) or 'no op'}; "
-                            f"each input takes {w.received} bytes from the device and {w.sent} bytes to it")
-                 for w in self.work()]  # fmt: skip
+        costs = [
+            Diagnostic(
+                "note",
+                f"section {w.stage}",
+                "host-work",
+                f"the host runs {', '.join(w.ops) or 'no op'}; "
+                f"each input takes {w.received} bytes from the device and {w.sent} bytes to it",
+            )
+            for w in self.work()
+        ]
         return (*self.reasons, *costs)
 
     def report(self) -> str:
@@ -153,10 +170,14 @@ def chain_of(cut: CutGraph) -> HostChain | None:
             number += 1
         else:
             names, program = {}, ""
-        gives = {names.get(n.name, n.name): n.sources[0] if n.name.endswith(SENT) else n.name
-                 for n in section.graph.outputs if WRITES not in n.attrs}  # fmt: skip
-        keeps = {n.name: str(n.attrs[WRITES]) for n in section.graph.outputs
-                 if WRITES in n.attrs and section.place == "host"}  # fmt: skip
+        gives = {
+            names.get(n.name, n.name): n.sources[0] if n.name.endswith(SENT) else n.name
+            for n in section.graph.outputs
+            if WRITES not in n.attrs
+        }
+        keeps = {
+            n.name: str(n.attrs[WRITES]) for n in section.graph.outputs if WRITES in n.attrs and section.place == "host"
+        }
         stages.append(Stage(section.place, section.graph, program, reads, gives, keeps))
     marked = cut.graph.clone()
     for stage in stages:

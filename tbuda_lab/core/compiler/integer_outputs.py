@@ -27,9 +27,15 @@ from tbuda_lab.core.passes.whole_numbers import HIGHEST, LOWEST
 
 WHOLE = "an output of whole numbers, which formats of the device would round"
 EXACT_WHOLE = {
-    DataFormat.Float16: 2**11, DataFormat.Float16_b: 2**8, DataFormat.Bfp8: 2**7, DataFormat.Bfp8_b: 2**7,
-    DataFormat.Bfp4: 2**3, DataFormat.Bfp4_b: 2**3, DataFormat.Bfp2: 2, DataFormat.Bfp2_b: 2,
-}  # fmt: skip
+    DataFormat.Float16: 2**11,
+    DataFormat.Float16_b: 2**8,
+    DataFormat.Bfp8: 2**7,
+    DataFormat.Bfp8_b: 2**7,
+    DataFormat.Bfp4: 2**3,
+    DataFormat.Bfp4_b: 2**3,
+    DataFormat.Bfp2: 2,
+    DataFormat.Bfp2_b: 2,
+}
 """The largest n for which a format holds every whole number up to n, of the formats coarser than Float32."""
 
 
@@ -173,9 +179,7 @@ def _words_of_outputs(graph: Graph, refused: Collection[str]) -> set[str]:
     return chosen
 
 
-def _has_form(
-    graph: Graph, node: Node, dtypes: Mapping[str, torch.dtype], known: set[str], chosen: set[str]
-) -> bool:
+def _has_form(graph: Graph, node: Node, dtypes: Mapping[str, torch.dtype], known: set[str], chosen: set[str]) -> bool:
     """Whether sums and maxima of 32-bit numbers, or copies of them, make the result. known: values of the host."""
     sources = node.sources
     if any(name not in known and name not in chosen for name in sources):
@@ -202,8 +206,9 @@ def _has_form(
 
 
 def _all_words(value: np.ndarray) -> bool:
-    return bool(value.size) and bool((value == np.trunc(value)).all()) and _is_word(value.min()) and _is_word(
-        value.max())  # fmt: skip
+    return (
+        bool(value.size) and bool((value == np.trunc(value)).all()) and _is_word(value.min()) and _is_word(value.max())
+    )
 
 
 def _is_word(number: float) -> bool:
@@ -232,8 +237,9 @@ def value_dtypes(graph: Graph) -> dict[str, torch.dtype]:
             dtypes[node.name] = named if node.value is None else torch.from_numpy(np.empty(0, node.value.dtype)).dtype
         else:
             assert isinstance(node.op, NdOp)
-            dtypes[node.name] = node.op.result_dtype([graph[s].shape for s in node.sources],
-                                                     [dtypes[s] for s in node.sources])  # fmt: skip
+            dtypes[node.name] = node.op.result_dtype(
+                [graph[s].shape for s in node.sources], [dtypes[s] for s in node.sources]
+            )
     return dtypes
 
 
@@ -249,6 +255,16 @@ def fallback_note(node: Node, reason: str) -> Diagnostic:
 
 
 __all__ = [
-    "EXACT_WHOLE", "INTEGER_ARITHMETIC", "WHOLE", "beyond_float32", "counting_ops", "fallback_note", "is_float",
-    "meant_by", "rounded_outputs", "sections_of_host", "value_dtypes", "with_grid_integers",
+    "EXACT_WHOLE",
+    "INTEGER_ARITHMETIC",
+    "WHOLE",
+    "beyond_float32",
+    "counting_ops",
+    "fallback_note",
+    "is_float",
+    "meant_by",
+    "rounded_outputs",
+    "sections_of_host",
+    "value_dtypes",
+    "with_grid_integers",
 ]

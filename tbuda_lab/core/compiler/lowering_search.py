@@ -263,8 +263,9 @@ def _slow_shapes(problem: Problem, segment: Segment, slack: float) -> dict[int, 
     rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
     load = measure(problem, segment.first, segment.last, rows)[2]
     tables = {op: problem.tables[op] for op in rows}
-    work = sum(float(table.rows["cycles"][rows[op]]) * float(table.rows["cores"][rows[op]])
-               for op, table in tables.items())  # fmt: skip
+    work = sum(
+        float(table.rows["cycles"][rows[op]]) * float(table.rows["cores"][rows[op]]) for op, table in tables.items()
+    )
     share = slack * work / problem.cores
     result: dict[int, float] = {}
     for op, table in tables.items():

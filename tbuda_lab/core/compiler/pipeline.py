@@ -144,9 +144,7 @@ class Pipeline:
         self.runs[stage] = self.runs.get(stage, 0) + times
 
     # -- stage by stage --------------------------------------------------------------------------------------
-    def front(
-        self, graph: Graph, request: Request, clock: Clock
-    ) -> FrontEndResult:
+    def front(self, graph: Graph, request: Request, clock: Clock) -> FrontEndResult:
         """Passes and lowering, with the nops and queues that the overrides ask for."""
         options = request.options
         key = front_end(options)
@@ -270,9 +268,7 @@ class Pipeline:
     def start_placement(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> StartedPlacement:
         """The epochs of a front without overrides and edits, to be held against those of another one."""
         options = _without(options, _SEARCHING)
-        started: StartedPlacement = self._begun.get_or(
-            (front.key, options), lambda: self._begin(front, options, clock)
-        )
+        started: StartedPlacement = self._begun.get_or((front.key, options), lambda: self._begin(front, options, clock))
         return started
 
     def _begin(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> StartedPlacement:
@@ -297,9 +293,7 @@ class Pipeline:
 
         return tell
 
-    def _named_apart(
-        self, front: FrontEndResult, request: Request, clock: Clock
-    ) -> FrontEndResult:
+    def _named_apart(self, front: FrontEndResult, request: Request, clock: Clock) -> FrontEndResult:
         """Lowered again if overrides name ops that were fused into others: those stay ops of their own."""
         named = self._named(front, request)
         if not named:
@@ -356,11 +350,9 @@ class Pipeline:
             lambda: {name: p.signature for name, p in self.profiles(front, options).items()},
         )
 
-    def models(
-        self, front: FrontEndResult, request: Request, clock: Clock | None = None
-    ) -> dict[str, OpModels]:
-        """`balancer.op_models`, making only the tables that are not known yet. Raises what it raises, and `Cancelled`.
-        """
+    def models(self, front: FrontEndResult, request: Request, clock: Clock | None = None) -> dict[str, OpModels]:
+        """`balancer.op_models`, making only the tables that are not known yet. Raises what it raises, and
+        `Cancelled`."""
         options = request.options
         result = self.profiles(front, options)
         signatures = self.signatures(front, options)
@@ -500,8 +492,15 @@ class Pipeline:
             except OverrideError:  # not beside what the placer inserted
                 return None
             key = (near.key, "edited", frozen(added))
-            output = FrontEndResult(key, near.passed, result.graph, (*near.notes, *result.notes), near.plain or near,
-                near.fusion, near.chain)
+            output = FrontEndResult(
+                key,
+                near.passed,
+                result.graph,
+                (*near.notes, *result.notes),
+                near.plain or near,
+                near.fusion,
+                near.chain,
+            )
             with clock.stage("balance"):
                 asked = Request(request.options, (*request.base, *added))
                 models, constraints = self.models(output, asked, clock), self.constraints(output, asked)

@@ -21,16 +21,30 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.passes.base import Report
 
 DEPTHS = (
-    "init_compile", "generate_initial_graph", "post_initial_graph_pass", "consteval_graph", "post_pattern_matcher",
-    "optimized_graph", "autograd", "post_autograd_pass", "pre_lowering_pass", "buda_graph_pre_placer", "balancer_pass",
-    "pre_netlist_pass", "generate_netlist", "backend_golden_verify",
-)  # fmt: skip
+    "init_compile",
+    "generate_initial_graph",
+    "post_initial_graph_pass",
+    "consteval_graph",
+    "post_pattern_matcher",
+    "optimized_graph",
+    "autograd",
+    "post_autograd_pass",
+    "pre_lowering_pass",
+    "buda_graph_pre_placer",
+    "balancer_pass",
+    "pre_netlist_pass",
+    "generate_netlist",
+    "backend_golden_verify",
+)
 """In order. The last one runs the netlist, which is the caller's."""
 
 _LAST_PASS = (
-    ("post_initial_graph_pass", "expand_rows"), ("consteval_graph", "consteval"),
-    ("optimized_graph", "fuse_bias"), ("autograd", "autograd"), ("post_autograd_pass", "prestride"),
-)  # fmt: skip
+    ("post_initial_graph_pass", "expand_rows"),
+    ("consteval_graph", "consteval"),
+    ("optimized_graph", "fuse_bias"),
+    ("autograd", "autograd"),
+    ("post_autograd_pass", "prestride"),
+)
 """Stage and the pass that ends it. A stage whose pass is not in the pipeline (autograd in inference) changes nothing;
 what is left belongs to pre_lowering_pass."""
 
@@ -77,8 +91,10 @@ def compile_until(
     """Compile `graph` up to the end of stage `until`. Raises as `compile_graph` does, and `ValueError` for a name that
     is no stage."""
     end = DEPTHS.index(until)
-    stages = [StageResult(DEPTHS[0], None, (f"device {device.name}",)),
-             StageResult(DEPTHS[1], graph, (f"{len(graph.ops)} ops",))]
+    stages = [
+        StageResult(DEPTHS[0], None, (f"device {device.name}",)),
+        StageResult(DEPTHS[1], graph, (f"{len(graph.ops)} ops",)),
+    ]
     if end >= DEPTHS.index("post_initial_graph_pass"):
         stages += _pass_stages(graph, options, end)
     if end >= DEPTHS.index("buda_graph_pre_placer"):
@@ -110,8 +126,10 @@ def placed_stages(result: CompileResult) -> tuple[StageResult, ...]:
 
 def all_stages(result: CompileResult) -> tuple[StageResult, ...]:
     """Every stage of a finished compile; the passes run again to keep the graph after each."""
-    begin = (StageResult(DEPTHS[0], None, (f"device {result.device.name}",)),
-             StageResult(DEPTHS[1], result.graph, (f"{len(result.graph.ops)} ops",)))
+    begin = (
+        StageResult(DEPTHS[0], None, (f"device {result.device.name}",)),
+        StageResult(DEPTHS[1], result.graph, (f"{len(result.graph.ops)} ops",)),
+    )
     return (*begin, *_pass_stages(result.graph, result.options, len(DEPTHS)), *placed_stages(result))
 
 

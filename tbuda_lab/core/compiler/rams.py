@@ -76,8 +76,16 @@ def refuse_unordered(graph: Graph, names: Collection[str]) -> None:
     """Raises `UnsupportedOp` for rams whose writes nothing orders behind what reads them, where sections may not."""
     if names:
         writes = writes_by_parameter(graph)
-        findings = [Diagnostic("error", writes[n].where, "state", f"{n!r} may be written before it is read",
-                               "cpu_fallback='automatic', so that its write is a section of its own") for n in names]
+        findings = [
+            Diagnostic(
+                "error",
+                writes[n].where,
+                "state",
+                f"{n!r} may be written before it is read",
+                "cpu_fallback='automatic', so that its write is a section of its own",
+            )
+            for n in names
+        ]
         raise UnsupportedOp(f"nothing orders the writes of {graph.name!r} behind its reads", findings)
 
 
@@ -88,9 +96,12 @@ def refuse_microbatch(graph: Graph, microbatch: int) -> None:
         raise InputError(
             f"{graph.name!r} keeps {', '.join(names)} from one input to the next, so it runs one at a time; a "
             f"microbatch of {microbatch} was asked for",
-            [Diagnostic("error", node.where, "state", "it is written by the forward", "microbatch=1")
-             for node in graph.outputs if WRITES in node.attrs],
-        )  # fmt: skip
+            [
+                Diagnostic("error", node.where, "state", "it is written by the forward", "microbatch=1")
+                for node in graph.outputs
+                if WRITES in node.attrs
+            ],
+        )
 
 
 __all__ = ["keeps_state", "refuse_microbatch", "refuse_unordered", "unordered_writes", "with_ram_ends"]

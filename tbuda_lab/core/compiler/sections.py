@@ -96,8 +96,9 @@ class CutGraph:
     def refuse_host_alone(self) -> None:
         """Raises `UnsupportedOp` where the device has no part in it."""
         if all_on_host(self.sections):
-            raise UnsupportedOp("no op of the model runs on the device; run it in torch, or place the module on a "
-                                "CPUDevice", self.notes)
+            raise UnsupportedOp(
+                "no op of the model runs on the device; run it in torch, or place the module on a CPUDevice", self.notes
+            )
 
     def refuse_lost_writes(self) -> None:
         """Raises `UnsupportedOp` where programs of several parts write rams and the host runs some of their ops:
@@ -106,10 +107,15 @@ class CutGraph:
         if self.whole or not writes or keeps_state(self.graph):
             return
         rams = ", ".join(map(repr, writes))
-        findings = [Diagnostic("error", self.graph[name].where, "rams", f"the host would have to run it: {reason}",
-                               HOST_FIX) for name, reason in self.why.items()]  # fmt: skip
-        raise UnsupportedOp(f"programs of {self.graph.name!r} write {rams}, so the device has to run all of its ops",
-                            findings, tuple(self.why))  # fmt: skip
+        findings = [
+            Diagnostic("error", self.graph[name].where, "rams", f"the host would have to run it: {reason}", HOST_FIX)
+            for name, reason in self.why.items()
+        ]
+        raise UnsupportedOp(
+            f"programs of {self.graph.name!r} write {rams}, so the device has to run all of its ops",
+            findings,
+            tuple(self.why),
+        )
 
     def host_reasons(self, error: UnsupportedOp) -> dict[str, str]:
         """By op of the model that a stage refuses, and that the host does not run yet, the reason."""
@@ -124,15 +130,19 @@ def refuse_unwritten(graph: Graph, held: Collection[str], lowered: Graph) -> Non
     kept = {*writes_by_parameter(lowered), *held}
     lost = [graph[node.sources[0]] for name, node in writes_by_parameter(graph).items() if name not in kept]
     if lost:
-        findings = [Diagnostic("error", node.where, "rams", "no program would write its result", HOST_FIX)
-                    for node in lost]  # fmt: skip
+        findings = [
+            Diagnostic("error", node.where, "rams", "no program would write its result", HOST_FIX) for node in lost
+        ]
         raise UnsupportedOp(f"rams of {graph.name!r} would not be written", findings, [n.name for n in lost])
 
 
 def cut_graph(
-    graph: Graph, options: CompileOptions, automatic: bool = True, refused: Mapping[str, str] | None = None,
+    graph: Graph,
+    options: CompileOptions,
+    automatic: bool = True,
+    refused: Mapping[str, str] | None = None,
     apart: Collection[str] = (),
-) -> CutGraph:  # fmt: skip
+) -> CutGraph:
     """The sections of a graph. automatic: whether ops that the device cannot run are the host's, not only those that
     `cpu_fallback_ops` names. refused: by op that a stage has refused, the reason. apart: rams whose writes nothing
     orders behind what reads them, so that sections have to."""
@@ -203,9 +213,7 @@ def gradients_into(graph: Graph, part: Section, names: Collection[str]) -> tuple
 
 
 # -- the cut -----------------------------------------------------------------------------------------------------------
-def partition(
-    graph: Graph, host: Collection[str], apart: Collection[str] = ()
-) -> tuple[Section, ...] | None:
+def partition(graph: Graph, host: Collection[str], apart: Collection[str] = ()) -> tuple[Section, ...] | None:
     """The graph in sections, alternately of the host and the device, with these ops on the host; None for none of them.
     apart: ops that write rams behind the section which reads them.
 
@@ -240,9 +248,7 @@ def partition(
     return tuple(section for section in sections if section.graph.outputs)  # nothing reads the others
 
 
-def _places(
-    graph: Graph, host: set[str], shared: set[str], dtypes: Mapping[str, torch.dtype]
-) -> dict[str, Place]:
+def _places(graph: Graph, host: set[str], shared: set[str], dtypes: Mapping[str, torch.dtype]) -> dict[str, Place]:
     """Where every op runs that is not shared. dtypes: of all values."""
     places: dict[str, Place] = {}
     for node in graph.topological():
@@ -293,8 +299,16 @@ def _cut(
         part.add(dataclasses.replace(node, attrs=dict(node.attrs)))
     for value in sent:
         attrs = {"dtype": str(dtypes[value]).removeprefix("torch.")}
-        part.add(Node(f"{value}{SENT}", NodeKind.OUTPUT, graph[value].shape, inputs=(Edge(value),),
-                      origin=graph[value].origin, attrs=attrs))  # fmt: skip
+        part.add(
+            Node(
+                f"{value}{SENT}",
+                NodeKind.OUTPUT,
+                graph[value].shape,
+                inputs=(Edge(value),),
+                origin=graph[value].origin,
+                attrs=attrs,
+            )
+        )
     return part
 
 
@@ -314,8 +328,14 @@ def with_output_copies(graph: Graph) -> Graph:
             copied.add(output)
         else:
             source = copied[output.sources[0]]
-            copy = Node(copied.unique(f"{source.name}.copy"), NodeKind.OP, source.shape, Buffer(), (Edge(source.name),),
-                        origin=source.origin)  # fmt: skip
+            copy = Node(
+                copied.unique(f"{source.name}.copy"),
+                NodeKind.OP,
+                source.shape,
+                Buffer(),
+                (Edge(source.name),),
+                origin=source.origin,
+            )
             copied.add(copy)
             copied.add(dataclasses.replace(output, inputs=(Edge(copy.name),)))
     return copied
@@ -335,6 +355,15 @@ def originals(graph: Graph, refused: Collection[str]) -> set[str]:
 
 
 __all__ = [
-    "SENT", "CutGraph", "Place", "Section", "cut_graph", "gradients_into", "host_ops", "partition", "places_report",
-    "refuse_unwritten", "value_dtypes",
+    "SENT",
+    "CutGraph",
+    "Place",
+    "Section",
+    "cut_graph",
+    "gradients_into",
+    "host_ops",
+    "partition",
+    "places_report",
+    "refuse_unwritten",
+    "value_dtypes",
 ]

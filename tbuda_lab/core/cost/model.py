@@ -47,25 +47,55 @@ class Block:
 
     def features(self) -> dict[str, F64]:
         """Every feature by name, broadcast to one shape."""
-        t, m, n, r, c, k, kt, z, nz, nzu, strips = (np.asarray(v, dtype=np.float64) for v in (
-            self.t, self.mblock_m, self.mblock_n, self.ublock_r, self.ublock_c, self.m_k, self.u_kt, self.z,
-            self.nz_tiles, self.nz_ublocks, self.nz_strips))
+        t, m, n, r, c, k, kt, z, nz, nzu, strips = (
+            np.asarray(v, dtype=np.float64)
+            for v in (
+                self.t,
+                self.mblock_m,
+                self.mblock_n,
+                self.ublock_r,
+                self.ublock_c,
+                self.m_k,
+                self.u_kt,
+                self.z,
+                self.nz_tiles,
+                self.nz_ublocks,
+                self.nz_strips,
+            )
+        )
         passes = np.asarray(self.fidelity.passes if isinstance(self.fidelity, MathFidelity) else self.fidelity, float)
         per_slice = m * n
         blocks = t * per_slice
         tiles = blocks * (r * c)
         inner = k * kt * blocks
         by_block = {
-            "one": np.ones(()), "blocks": blocks, "tiles": tiles, "ublock_tiles": tiles * (r * c),
-            "z_blocks": z * blocks, "z_tiles": z * tiles, "z_slices": z * t,
-            "z_step_tiles": (z - 1) * tiles, "z_step_blocks": (z - 1) * blocks,
+            "one": np.ones(()),
+            "blocks": blocks,
+            "tiles": tiles,
+            "ublock_tiles": tiles * (r * c),
+            "z_blocks": z * blocks,
+            "z_tiles": z * tiles,
+            "z_slices": z * t,
+            "z_step_tiles": (z - 1) * tiles,
+            "z_step_blocks": (z - 1) * blocks,
             "z_wait": (z - 1) * t * (per_slice == 1),
-            "math": k * kt * tiles * passes, "spill": (k - 1) * tiles, "spill_blocks": (k - 1) * blocks,
-            "passes": (k - 1) * t, "step": k * blocks, "inner": inner, "inner_tiles": k * kt * tiles,
+            "math": k * kt * tiles * passes,
+            "spill": (k - 1) * tiles,
+            "spill_blocks": (k - 1) * blocks,
+            "passes": (k - 1) * t,
+            "step": k * blocks,
+            "inner": inner,
+            "inner_tiles": k * kt * tiles,
             "operands": inner * (r + c),
             "unpack": inner * r * (1 + c),
-            "nz": nz, "nz_cols": nz * n, "nz_math": nz * n * c * passes, "nzu_cols": nzu * n,
-            "nzu_tiles": nzu * n * r * c, "strips": strips, "strip_cols": strips * n, "strip_blocks": strips * n * m,
+            "nz": nz,
+            "nz_cols": nz * n,
+            "nz_math": nz * n * c * passes,
+            "nzu_cols": nzu * n,
+            "nzu_tiles": nzu * n * r * c,
+            "strips": strips,
+            "strip_cols": strips * n,
+            "strip_blocks": strips * n * m,
         }
         shape = np.broadcast_shapes(*(v.shape for v in by_block.values()))
         return {name: np.broadcast_to(v, shape) for name, v in by_block.items()}
@@ -86,8 +116,25 @@ def _weighted_sum(piece: dict[str, float], features: dict[str, F64]) -> F64:
     return total
 
 
-UNARY = ("nop", "abs", "clip", "cosine", "dropout", "exp", "gelu", "gelu_derivative", "log", "lrelu", "power",
-         "reciprocal", "sigmoid", "sine", "sqrt", "square", "tanh")
+UNARY = (
+    "nop",
+    "abs",
+    "clip",
+    "cosine",
+    "dropout",
+    "exp",
+    "gelu",
+    "gelu_derivative",
+    "log",
+    "lrelu",
+    "power",
+    "reciprocal",
+    "sigmoid",
+    "sine",
+    "sqrt",
+    "square",
+    "tanh",
+)
 BINARY = ("add", "subtract", "multiply", "maximum", "quantization", "dequantization", "requantization")
 MOVES = ("datacopy", "ethernet_datacopy", "buffer", "tilizer", "topk")  # priced as nop
 KINDS = (*UNARY, *BINARY, *MOVES, "splice", "reduce", "embedding", "matmul", "sparse_matmul", "depthwise")
@@ -97,11 +144,19 @@ EMBEDDING_CYCLES = 10_000  # per input, whatever the block: the published figure
 _LIMIT = 1 << 30
 _PUBLISHED_NAME = {"sparse_matmul": "matmul_sparse"}
 _NEAREST = {
-    "bfp": ("bfp", "fp16", "fp32"), "fp16": ("fp16", "bfp", "fp32"), "fp32": ("fp32", "fp16", "bfp"),
-    "int8": ("int8", "int32"), "int32": ("int32", "int8"),
+    "bfp": ("bfp", "fp16", "fp32"),
+    "fp16": ("fp16", "bfp", "fp32"),
+    "fp32": ("fp32", "fp16", "bfp"),
+    "int8": ("int8", "int32"),
+    "int32": ("int32", "int8"),
 }
-_SAMPLE = {"bfp": DataFormat.Bfp8_b, "fp16": DataFormat.Float16_b, "fp32": DataFormat.Float32,
-           "int8": DataFormat.Int8, "int32": DataFormat.Int32}
+_SAMPLE = {
+    "bfp": DataFormat.Bfp8_b,
+    "fp16": DataFormat.Float16_b,
+    "fp32": DataFormat.Float32,
+    "int8": DataFormat.Int8,
+    "int32": DataFormat.Int32,
+}
 
 _FROM_DEST = 0.5
 _ARITHMETIC = ("add", "subtract", "multiply")
@@ -208,14 +263,17 @@ def _traffic(table: Table, format: str, features: dict[str, F64]) -> F64:
         fit = table.fits.get(Key("nop", near))
         if fit is not None:
             scale = tile_bytes(_SAMPLE[format]) / tile_bytes(_SAMPLE[near])
-            pieces = [{name: weight * (scale if name == "tiles" else 1) for name, weight in piece.items()}
-                      for piece in fit.pieces]
+            pieces = [
+                {name: weight * (scale if name == "tiles" else 1) for name, weight in piece.items()}
+                for piece in fit.pieces
+            ]
             return evaluate(pieces, features)
     return np.zeros(features["one"].shape)
 
 
-def _published_cycles(table: Table, kind: str, format: str, variant: str, vector: str, block: Block,
-               features: dict[str, F64]) -> F64:
+def _published_cycles(
+    table: Table, kind: str, format: str, variant: str, vector: str, block: Block, features: dict[str, F64]
+) -> F64:
     name = "reduce_z" if (kind, variant) == ("reduce", "z") else _PUBLISHED_NAME.get(kind, kind)
     counted = "int32" if (kind, format) == ("matmul", "int8") else format  # what an integer matmul accumulates in
     conditions = {f"df_{counted}"} | ({f"vector_{vector}"} if vector != "rc" else set())
@@ -238,8 +296,12 @@ def _published_pieces(kind: str, format: str, weights: dict[str, float]) -> Piec
     elif "m_k_weight" in weights:
         names = {"m_k_weight": "passes", "ublock_weight": "step", "tile_weight": "math"}
     elif "math_tiles_weight" in weights:
-        names = {"math_tiles_weight": "math", "math_dest_spill_weight": "spill", "unpack_ublocks_weight": "step",
-                 "unpack_tiles_weight": "unpack"}
+        names = {
+            "math_tiles_weight": "math",
+            "math_dest_spill_weight": "spill",
+            "unpack_ublocks_weight": "step",
+            "unpack_tiles_weight": "unpack",
+        }
     piece = {names[name]: float(weight) for name, weight in weights.items()}
     if kind in ("add", "subtract", "multiply"):
         piece["tiles"] *= {"fp16": 2.0, "fp32": 4.0}.get(format, 1.0)
@@ -248,9 +310,20 @@ def _published_pieces(kind: str, format: str, weights: dict[str, float]) -> Piec
 
 def _sparse_published(weights: dict[str, float], block: Block) -> F64:
     """The published first form of a sparse matmul: decode, math, reload and pack one after another."""
-    t, m, n, r, c, k, nz, nzu, strips = (np.asarray(v, dtype=np.float64) for v in (
-        block.t, block.mblock_m, block.mblock_n, block.ublock_r, block.ublock_c, block.m_k, block.nz_tiles,
-        block.nz_ublocks, block.nz_strips))
+    t, m, n, r, c, k, nz, nzu, strips = (
+        np.asarray(v, dtype=np.float64)
+        for v in (
+            block.t,
+            block.mblock_m,
+            block.mblock_n,
+            block.ublock_r,
+            block.ublock_c,
+            block.m_k,
+            block.nz_tiles,
+            block.nz_ublocks,
+            block.nz_strips,
+        )
+    )
     passes = block.fidelity.passes if isinstance(block.fidelity, MathFidelity) else block.fidelity
     every = np.maximum(strips * m, nzu)
     reload_ublock = weights["reload_config"] + weights["reload"] * c * r

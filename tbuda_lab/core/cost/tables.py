@@ -129,8 +129,10 @@ def dump_fits(arch: str, fits: Mapping[Key, Fit]) -> str:
     ]
     for key, fit in sorted(fits.items(), key=lambda item: dataclasses.astuple(item[0])):
         variant = f", variant: {key.variant}" if key.variant else ""
-        lines.append(f"  - {{kind: {key.kind}, format: {key.format}{variant}, runs: {fit.runs}, "
-                     f"median_error: {fit.median_error:.4f}, mean_error: {fit.mean_error:.4f},")
+        lines.append(
+            f"  - {{kind: {key.kind}, format: {key.format}{variant}, runs: {fit.runs}, "
+            f"median_error: {fit.median_error:.4f}, mean_error: {fit.mean_error:.4f},"
+        )
         pieces = [", ".join(f"{name}: {weight:.6g}" for name, weight in piece.items()) for piece in fit.pieces]
         lines.append("     pieces: [" + ", ".join(f"{{{piece}}}" for piece in pieces) + "]}")
     return "\n".join(lines) + "\n"

@@ -100,8 +100,10 @@ def read_cluster(path: Path) -> Cluster:
         entries = link if isinstance(link, list) else []
         ends = [end["chip"] for end in entries if isinstance(end, dict) and _is_chip(end.get("chip"), chips_map)]
         if len(entries) != 2 or len(ends) != 2:
-            raise InputError(f"{path}: ethernet_connections: {_short(link)} does not join two of the chips "
-                             f"{_short(', '.join(map(str, chips)))}")
+            raise InputError(
+                f"{path}: ethernet_connections: {_short(link)} does not join two of the chips "
+                f"{_short(', '.join(map(str, chips)))}"
+            )
         key = (min(ends), max(ends))
         counts[key] = counts.get(key, 0) + 1
     mmio = tuple(_list(data, "chips_with_mmio", path)) or (chips[0],)
@@ -169,8 +171,9 @@ def _dst_bytes(data: dict[str, Any], base: DeviceSpec, path: Path) -> int:
     """Bytes of the destination register; those of the arch where the file does not say."""
     value = _map(_map(data, "features", path), "math", path).get("dst_size_alignment", base.dst_bytes)
     if not _whole(value, 1, 1 << 30):
-        raise InputError(f"{path}: features: math: dst_size_alignment is a positive number of bytes, "
-                         f"not {_short(value)}")
+        raise InputError(
+            f"{path}: features: math: dst_size_alignment is a positive number of bytes, not {_short(value)}"
+        )
     return int(value)
 
 
@@ -192,8 +195,9 @@ def _flat(entries: Iterable[Any]) -> Iterable[Any]:
 def _core(entry: Any, key: str, path: Path) -> Core:
     match = _CORE.fullmatch(entry) if isinstance(entry, str) else None
     if match is None:
-        raise InputError(f"{path}: {key}: {_short(repr(entry))} is not a core; cores are written x-y, up to "
-                         f"{_MOST_COORDINATE}")
+        raise InputError(
+            f"{path}: {key}: {_short(repr(entry))} is not a core; cores are written x-y, up to {_MOST_COORDINATE}"
+        )
     return int(match[1]), int(match[2])
 
 
@@ -209,17 +213,25 @@ def device_text(spec: DeviceSpec) -> str:
     of which chip are off stands in the cluster descriptor."""
     working = [(x, y) for y in spec.worker_rows for x in spec.worker_cols]
     dram = ",\n   ".join(_core_names(channel) for channel in spec.dram_cores)
-    return "\n".join([
-        f"arch_name: {spec.arch}",
-        "grid:", f"  x_size: {spec.noc_size[0]}", f"  y_size: {spec.noc_size[1]}",
-        "dram:", f"  [{dram}]",
-        "functional_workers:", f"  {_core_names(working)}",
-        "harvested_workers: []",
-        f"worker_l1_size: {spec.l1_size}",
-        f"dram_bank_size: {spec.dram_channel_bytes}",
-        "features:", "  math:", f"    dst_size_alignment: {spec.dst_bytes}",
-        "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"arch_name: {spec.arch}",
+            "grid:",
+            f"  x_size: {spec.noc_size[0]}",
+            f"  y_size: {spec.noc_size[1]}",
+            "dram:",
+            f"  [{dram}]",
+            "functional_workers:",
+            f"  {_core_names(working)}",
+            "harvested_workers: []",
+            f"worker_l1_size: {spec.l1_size}",
+            f"dram_bank_size: {spec.dram_channel_bytes}",
+            "features:",
+            "  math:",
+            f"    dst_size_alignment: {spec.dst_bytes}",
+            "",
+        ]
+    )
 
 
 def cluster_text(spec: DeviceSpec) -> str:
@@ -231,14 +243,21 @@ def cluster_text(spec: DeviceSpec) -> str:
             links.append(f"  - [{{chip: {a}, chan: {used[a]}}}, {{chip: {b}, chan: {used[b]}}}]")
             used[a] += 1
             used[b] += 1
-    masks = [f"  {chip}: {{noc_translation: false, harvest_mask: {spec.harvesting_mask(i)}}}"
-             for i, chip in enumerate(spec.chips)]
-    return "\n".join([
-        "chips:", *(f"  {chip}: [{i}, 0, 0, 0]" for i, chip in enumerate(spec.chips)),
-        *(["ethernet_connections:", *links] if links else ["ethernet_connections: []"]),
-        f"chips_with_mmio: [{', '.join(map(str, spec.mmio_chips))}]",
-        "harvesting:", *masks, "",
-    ])  # fmt: skip
+    masks = [
+        f"  {chip}: {{noc_translation: false, harvest_mask: {spec.harvesting_mask(i)}}}"
+        for i, chip in enumerate(spec.chips)
+    ]
+    return "\n".join(
+        [
+            "chips:",
+            *(f"  {chip}: [{i}, 0, 0, 0]" for i, chip in enumerate(spec.chips)),
+            *(["ethernet_connections:", *links] if links else ["ethernet_connections: []"]),
+            f"chips_with_mmio: [{', '.join(map(str, spec.mmio_chips))}]",
+            "harvesting:",
+            *masks,
+            "",
+        ]
+    )
 
 
 def _core_names(cores: Iterable[Core]) -> str:

@@ -54,8 +54,9 @@ def load_device(
 
 def _by_name(device: str | Path) -> DeviceSpec:
     if not isinstance(device, str | Path):
-        raise UnknownDevice(f"a device is a name or the path of a descriptor, not {device!r}; names are "
-                            f"{', '.join(ARCHS + BOARDS)}")
+        raise UnknownDevice(
+            f"a device is a name or the path of a descriptor, not {device!r}; names are {', '.join(ARCHS + BOARDS)}"
+        )
     name = str(device)
     lower = name.lower()
     if lower in ARCHS:
@@ -68,8 +69,9 @@ def _by_name(device: str | Path) -> DeviceSpec:
         if arch not in ARCHS:
             raise UnknownDevice(f"{path}: arch_name {arch!r} is not one of {', '.join(ARCHS)}")
         return descriptor.apply(_arch(arch), data, path)
-    raise UnknownDevice(f"unknown device {name!r}; one of {', '.join(ARCHS + BOARDS)}, "
-                        "or the path of a device descriptor .yaml")
+    raise UnknownDevice(
+        f"unknown device {name!r}; one of {', '.join(ARCHS + BOARDS)}, or the path of a device descriptor .yaml"
+    )
 
 
 def _read_packaged(name: str) -> dict[str, Any]:
@@ -84,7 +86,12 @@ def _arch(name: str) -> DeviceSpec:
     data = _read_packaged(f"{name}.yaml")
     align = data.pop("address_align")
     return DeviceSpec(
-        name=name, chips=(0,), harvested_by_chip=((),), mmio_chips=(0,), links=(), dram_address_align=align,
+        name=name,
+        chips=(0,),
+        harvested_by_chip=((),),
+        mmio_chips=(0,),
+        links=(),
+        dram_address_align=align,
         **{key: _frozen(value) for key, value in data.items()},
     )
 
@@ -94,7 +101,10 @@ def _board(name: str) -> DeviceSpec:
     data = _read_packaged("boards.yaml")[name]
     harvested = _frozen(data["harvested"])
     spec = dataclasses.replace(
-        _arch(data["arch"]), name=name, chips=tuple(range(len(harvested))), links=_frozen(data["links"]),
+        _arch(data["arch"]),
+        name=name,
+        chips=tuple(range(len(harvested))),
+        links=_frozen(data["links"]),
         harvested_by_chip=((),) * len(harvested),
     )
     return _harvest(spec, harvested)
@@ -109,8 +119,10 @@ def _harvest(spec: DeviceSpec, by_chip: tuple[tuple[int, ...], ...]) -> DeviceSp
     for rows in by_chip:
         wrong = [row for row in rows if row not in spec.worker_rows]
         if wrong:
-            raise InputError(f"{spec.name}: row {wrong[0]} cannot be harvested; physical rows with cores are "
-                             f"{', '.join(map(str, spec.worker_rows))}")
+            raise InputError(
+                f"{spec.name}: row {wrong[0]} cannot be harvested; physical rows with cores are "
+                f"{', '.join(map(str, spec.worker_rows))}"
+            )
     harvested = tuple(tuple(sorted(set(rows))) for rows in by_chip)
     left = min(len(spec.worker_rows) - len(rows) for rows in harvested)
     if left < 1:
@@ -141,7 +153,9 @@ def _with_chips(spec: DeviceSpec, chips: int | Sequence[int]) -> DeviceSpec:
     if set(numbers) <= set(spec.chips):  # a part of a board or a cluster
         index = {chip: i for i, chip in enumerate(spec.chips)}
         return dataclasses.replace(
-            spec, chips=numbers, harvested_by_chip=tuple(spec.harvested_by_chip[index[c]] for c in numbers),
+            spec,
+            chips=numbers,
+            harvested_by_chip=tuple(spec.harvested_by_chip[index[c]] for c in numbers),
             links=tuple(link for link in spec.links if link[0] in numbers and link[1] in numbers),
             mmio_chips=tuple(c for c in spec.mmio_chips if c in numbers) or numbers[:1],
         )
@@ -163,7 +177,10 @@ def _mesh(chips: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
 def _with_cluster(spec: DeviceSpec, cluster: descriptor.Cluster) -> DeviceSpec:
     own = spec.harvested_by_chip[0]
     spec = dataclasses.replace(
-        spec, chips=cluster.chips, links=cluster.links, mmio_chips=cluster.mmio_chips,
+        spec,
+        chips=cluster.chips,
+        links=cluster.links,
+        mmio_chips=cluster.mmio_chips,
         harvested_by_chip=(own,) * len(cluster.chips),
     )
     if cluster.harvested:

@@ -23,13 +23,18 @@ X, Y = 0, 1
 
 
 def link_bytes(
-    noc: int, source: np.ndarray, target: np.ndarray, size_bytes: np.ndarray, size: tuple[int, int],
-    group: np.ndarray | None = None, groups: int = 1,
+    noc: int,
+    source: np.ndarray,
+    target: np.ndarray,
+    size_bytes: np.ndarray,
+    size: tuple[int, int],
+    group: np.ndarray | None = None,
+    groups: int = 1,
 ) -> np.ndarray:
     """(groups, 2, rows, columns) bytes over every link: axis, then y and x of the node that the link leaves.
 
     source, target: (n, 2) nodes as (x, y); size_bytes: (n,) of each transfer; group: (n,) which sum each counts to.
-    """  # fmt: skip
+    """
     columns, rows = size
     group = np.zeros(len(source), dtype=np.int64) if group is None else group
     if noc == 0:

@@ -19,12 +19,12 @@ CROSSING_STREAMS = 7
 class StreamLimits:
     """Limits of a core's overlay streams that decide which edges can be routed (counts, unless said otherwise)."""
 
-    bytes_per_phase: int = 38           # of the overlay blob
+    bytes_per_phase: int = 38  # of the overlay blob
     blob_bytes: int = 65536
-    dram_in_queues: int = 39            # queues one core can read from DRAM; 40, one of them reserved
-    dram_out_queues: int = 8            # users of an op
+    dram_in_queues: int = 39  # queues one core can read from DRAM; 40, one of them reserved
+    dram_out_queues: int = 8  # users of an op
     fan_out_streams: int = 16
-    prologue_streams: int = 24          # parameters preloaded by one op
+    prologue_streams: int = 24  # parameters preloaded by one op
 
     @property
     def phases(self) -> int:
@@ -38,36 +38,36 @@ class DeviceSpec:
     core clock cycle. Rows and columns are logical unless the name says physical (the NoC's coordinates)."""
 
     name: str
-    arch: str                                       # grayskull | wormhole_b0 | blackhole
+    arch: str  # grayskull | wormhole_b0 | blackhole
     rows: int
     cols: int
     chips: tuple[int, ...]
     harvested_by_chip: tuple[tuple[int, ...], ...]  # physical rows, one tuple per chip
-    mmio_chips: tuple[int, ...]                     # chips the host reaches directly
-    links: tuple[tuple[int, int, int], ...]         # (chip, chip, ethernet links between them)
-    worker_rows: tuple[int, ...]                    # physical rows before harvesting
-    worker_cols: tuple[int, ...]                    # physical columns
-    noc_size: tuple[int, int]                       # (columns, rows)
+    mmio_chips: tuple[int, ...]  # chips the host reaches directly
+    links: tuple[tuple[int, int, int], ...]  # (chip, chip, ethernet links between them)
+    worker_rows: tuple[int, ...]  # physical rows before harvesting
+    worker_cols: tuple[int, ...]  # physical columns
+    noc_size: tuple[int, int]  # (columns, rows)
     l1_size: int
     l1_reserved: int
     dst_bytes: int
-    dram_cores: tuple[tuple[Core, ...], ...]        # physical (x, y) per channel and subchannel
+    dram_cores: tuple[tuple[Core, ...], ...]  # physical (x, y) per channel and subchannel
     dram_channel_bytes: int
     dram_top_reserved: int
-    dram_reserved: tuple[int, ...]                  # at the bottom of each channel
+    dram_reserved: tuple[int, ...]  # at the bottom of each channel
     dram_address_align: int
     queue_header: int
     tile_align: int
     sysmem_channels: int
     sysmem_channel_bytes: int
     sysmem_reserved: tuple[int, ...]
-    noc_bytes_per_cycle: float                      # peak of one link; sustained traffic gets about half
-    dram_bytes_per_cycle: float                     # of one channel
-    pcie_bytes_per_cycle: float                     # shared by all cores that access the host
+    noc_bytes_per_cycle: float  # peak of one link; sustained traffic gets about half
+    dram_bytes_per_cycle: float  # of one channel
+    pcie_bytes_per_cycle: float  # shared by all cores that access the host
     clock_hz: int
     eth_links: int
-    eth_bytes_per_cycle: float                      # of one link
-    wide_accumulate: bool                           # Float32 and Int32 accumulation
+    eth_bytes_per_cycle: float  # of one link
+    wide_accumulate: bool  # Float32 and Int32 accumulation
     tile_dims: tuple[tuple[int, int], ...]
     p2p_window: tuple[int, int] = (0x30000000, 0x40000000)  # [start, end) in channel 0 that the host maps
 

@@ -85,9 +85,18 @@ def netlist_side(n: Netlist, name: str, *, arch: str | None = None, cycles: Cycl
     turned = c["op_transposed"].astype(bool).tolist()
     homes = c["op_epoch"].astype(np.int64)
     rows = zip(
-        names, homes.tolist(), c["op_chip"].tolist(), c["op_row"].tolist(), c["op_col"].tolist(), c["op_rows"].tolist(),
-        c["op_cols"].tolist(), turned, kernel.tolist(), limiter.tolist(), strict=True,
-    )  # fmt: skip
+        names,
+        homes.tolist(),
+        c["op_chip"].tolist(),
+        c["op_row"].tolist(),
+        c["op_col"].tolist(),
+        c["op_rows"].tolist(),
+        c["op_cols"].tolist(),
+        turned,
+        kernel.tolist(),
+        limiter.tolist(),
+        strict=True,
+    )
     ops = {
         op: OpState(epoch, chip, (row, col), (wide, high) if turn else (high, wide), turn, k, limit)
         for op, epoch, chip, row, col, high, wide, turn, k, limit in rows

@@ -49,12 +49,21 @@ def diff_frame(diff: Diff) -> Frame:
         "queue_b": strings.column(queue_text(q.after) for q in diff.queues),
     }
     meta: dict[str, Any] = {
-        "a": diff.a, "b": diff.b, "classes": list(CLASSES), "verdict": verdict(diff),
+        "a": diff.a,
+        "b": diff.b,
+        "classes": list(CLASSES),
+        "verdict": verdict(diff),
         "counts": {name: len(getattr(diff, name)) for name in CLASSES},
-        "totals": [[title, round(before), round(after)] for title, before, after in totals(diff)], "unit": diff.unit,
-        "simulated": diff.has_simulated_time, "batch": diff.after.batch, "rest": diff.rest, "rest_of": REST,
-        "notes": list(diff.notes), "grid_a": _grid(diff.before.grid), "grid_b": _grid(diff.after.grid),
-    }  # fmt: skip
+        "totals": [[title, round(before), round(after)] for title, before, after in totals(diff)],
+        "unit": diff.unit,
+        "simulated": diff.has_simulated_time,
+        "batch": diff.after.batch,
+        "rest": diff.rest,
+        "rest_of": REST,
+        "notes": list(diff.notes),
+        "grid_a": _grid(diff.before.grid),
+        "grid_b": _grid(diff.after.grid),
+    }
     return Frame("diff", meta, columns, strings.table)
 
 
@@ -77,7 +86,10 @@ def _column(states: list[OpState | None], get: Callable[[OpState], float], dtype
 
 def _grid(grid: DeviceGrid) -> dict[str, Any]:
     return {
-        "device": grid.device, "rows": grid.rows, "cols": grid.cols, "physical": list(grid.physical),
+        "device": grid.device,
+        "rows": grid.rows,
+        "cols": grid.cols,
+        "physical": list(grid.physical),
         "harvested": list(grid.harvested),
         **({"chips": [*grid.chips], "chip_rows": [[*map(list, p)] for p in grid.chip_rows]} if grid.chip_rows else {}),
-    }  # fmt: skip
+    }

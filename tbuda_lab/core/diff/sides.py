@@ -161,6 +161,11 @@ def grid_of(device: DeviceSpec) -> DeviceGrid:
     """The grid of a device's chips."""
     physical = tuple(int(device.physical_row(r)) for r in range(device.rows))
     return DeviceGrid(
-        device.name, device.rows, device.cols, physical, tuple(sorted(device.harvested_rows)), device.chips,
+        device.name,
+        device.rows,
+        device.cols,
+        physical,
+        tuple(sorted(device.harvested_rows)),
+        device.chips,
         device.chip_rows,
-    )  # fmt: skip
+    )

@@ -32,8 +32,13 @@ class ProgramWriter:
     of the placement's epochs."""
 
     def __init__(
-        self, graph: Graph, placement: Placement, device: DeviceSpec, microbatch: int,
-        graphs: Mapping[str, schema.NetGraph], queues: Mapping[str, schema.Queue],
+        self,
+        graph: Graph,
+        placement: Placement,
+        device: DeviceSpec,
+        microbatch: int,
+        graphs: Mapping[str, schema.NetGraph],
+        queues: Mapping[str, schema.Queue],
     ) -> None:
         self.graph, self.placement, self.device, self.microbatch = graph, placement, device, microbatch
         self.nets = tuple(graphs.values())
@@ -67,8 +72,9 @@ class ProgramWriter:
         filled: dict[str, list[schema.Queue]] = {}
         for queue in queues.values():
             filled.setdefault(queue.input, []).append(queue)
-        needed = [needed_chips([net for _, net in members], queues, filled, self.device)
-                  for members in temporal.values()]
+        needed = [
+            needed_chips([net for _, net in members], queues, filled, self.device) for members in temporal.values()
+        ]
         directions = [members[0][0].direction for members in temporal.values()]
         if len(set(directions)) > 1:
             every: set[int] = set().union(*needed)

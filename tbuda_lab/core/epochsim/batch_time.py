@@ -184,7 +184,11 @@ def epoch_times(
 
 
 def _epoch(
-    times: EpochTimes, waits: tuple[OpWaits, ...], costs: tuple[OpCost, ...], stalled: set[str], inputs: int,
+    times: EpochTimes,
+    waits: tuple[OpWaits, ...],
+    costs: tuple[OpCost, ...],
+    stalled: set[str],
+    inputs: int,
     limiters: Mapping[str, tuple[int, int, str]],
 ) -> EpochTime:
     critical = set(times.critical)
@@ -267,7 +271,5 @@ def _shares(time: EpochTime) -> np.ndarray:
         fill = worst
     if not waits.sum():
         waits = worst
-    shares: np.ndarray = (
-        time.steady * worst + time.fill * fill / fill.sum() + time.stall * waits / waits.sum()
-    )
+    shares: np.ndarray = time.steady * worst + time.fill * fill / fill.sum() + time.stall * waits / waits.sum()
     return shares

@@ -80,8 +80,10 @@ class NetworkBuilder:
         parts: list[CoreBlock] = []
         feeding: list[tuple[str, str, int, bool, CutEdge]] = []
         for index, name in enumerate(self.names):
-            into = [(source, name, port, queued, self._edge(source, name, port))
-                    for source, port, queued in self.feeds[name]]  # fmt: skip
+            into = [
+                (source, name, port, queued, self._edge(source, name, port))
+                for source, port, queued in self.feeds[name]
+            ]
             of_producers = tuple((edge, self.stripes.get(source, Stripes())) for source, *_, edge in into)
             cut = self.tile_orders.stripes(of_producers, self.constants)
             self.stripes[name], self.first[name] = cut, len(ops)
@@ -224,6 +226,4 @@ class NetworkBuilder:
         everything = np.full(1, whole, dtype=np.int64)
         ops.append(FlowOp(f"host:{queue}", self.constants.host_output, np.ones(1, dtype=np.int64), is_host=True))
         for part in range(self.stripes[source].count):
-            edges.append(
-                FlowEdge(self.first[source] + part, len(ops) - 1, 0, everything, everything, entries * whole)
-            )
+            edges.append(FlowEdge(self.first[source] + part, len(ops) - 1, 0, everything, everything, entries * whole))

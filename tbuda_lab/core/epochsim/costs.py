@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tbuda_lab.core.balancer.profile import OpProfile
     from tbuda_lab.core.balancer.types import OpModels
 
+
 class PlacedGraph(Protocol):
     """A lowered graph and its placement on a device."""
 

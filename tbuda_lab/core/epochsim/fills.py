@@ -61,8 +61,7 @@ class Levels:
                 fills[key] = fill
         for producer, consumer, port in self.feeds:
             if number in (producer, consumer):
-                fills.setdefault((producer, consumer, port), self._queue(producer, consumer, port, start, end,
-                    points))
+                fills.setdefault((producer, consumer, port), self._queue(producer, consumer, port, start, end, points))
         return [fills[key] for key in sorted(fills)]
 
     @property
@@ -74,7 +73,8 @@ class Levels:
         return [
             index
             for index, edge in enumerate(self.run.network.edges)
-            if edge.producer < parts and edge.consumer < parts
+            if edge.producer < parts
+            and edge.consumer < parts
             and number in (self.owner[edge.producer], self.owner[edge.consumer])
         ]
 

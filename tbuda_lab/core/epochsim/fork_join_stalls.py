@@ -157,8 +157,11 @@ def _follow(
 
 
 def stall_diagnostics(
-    network: Network, graph: EventGraph, waiting: Waits, stalls: Sequence[ForkJoinStall], chains:
-    Sequence[CriticalChain]
+    network: Network,
+    graph: EventGraph,
+    waiting: Waits,
+    stalls: Sequence[ForkJoinStall],
+    chains: Sequence[CriticalChain],
 ) -> list[Diagnostic]:
     """A warning for each fork-join stall that slows its epoch down, with its branches; a note for each other buffer
     that does: an op and its reader take turns because it does not hold enough for both to work."""
@@ -172,8 +175,7 @@ def stall_diagnostics(
         edge = network.edges[stall.edge]
         join, reader = network.ops[stall.join].name, network.ops[edge.consumer].name
         because = (
-            f", because {join} joins its {_branch(network, stall.short)} with the slower "
-            f"{_branch(network, stall.long)}"
+            f", because {join} joins its {_branch(network, stall.short)} with the slower {_branch(network, stall.long)}"
         )
         lost = stall.cycles // batch
         stall_diagnostics.append(_diagnostic(network, edge, "warning", "fork-join-stall", lost, because, reader))

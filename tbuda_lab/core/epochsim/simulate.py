@@ -225,7 +225,12 @@ class _Clock:
     """When each epoch of each round of the loop starts. counts: (rounds, epochs) inputs that each takes there."""
 
     def __init__(
-        self, result: SimulatedCompile, built: BuiltNetwork, ends: np.ndarray, constants: EpochConstants, batch: int,
+        self,
+        result: SimulatedCompile,
+        built: BuiltNetwork,
+        ends: np.ndarray,
+        constants: EpochConstants,
+        batch: int,
         per_run: int,
     ) -> None:
         """ends: (ops, per_run) when each op of the network is done with each input, as if its epoch began at 0."""
@@ -271,9 +276,7 @@ class _Clock:
             part = columns if counts.all() else columns.where(counts)
             shift = self.starts[index][self.epoch[part.op]]
             first = np.where(self.once, 0, index * self.per_run).astype(np.int32)[self.epoch[part.op]]
-            parts.append(
-                (part.op, part.input + first, part.start + shift, part.end + shift, part.kind, part.cause)
-            )
+            parts.append((part.op, part.input + first, part.start + shift, part.end + shift, part.kind, part.cause))
             for at in np.flatnonzero(taken).tolist():
                 epoch = placement.epochs[at]
                 start = int(self.starts[index, at])

@@ -185,9 +185,10 @@ def waits(graph: EventGraph, schedule: SolvedSchedule) -> Waits:
         real = from_ >= 0
         source = graph.source[other][:, None]
         outside = source == nodes
-        value = np.where(
-            outside, 0, start[np.minimum(source, nodes - 1), np.maximum(from_, 0)]
-        ) + graph.weight[other][:, None]
+        value = (
+            np.where(outside, 0, start[np.minimum(source, nodes - 1), np.maximum(from_, 0)])
+            + graph.weight[other][:, None]
+        )
         value = np.where(real, value, NEVER)
         met = (value == start[target][:, inputs]) * rank
         best = np.maximum.reduceat(met, bounds, axis=0)

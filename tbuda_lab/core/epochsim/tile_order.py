@@ -146,9 +146,21 @@ class CutOp:
     core's output buffer; most_at_once: the most tiles that leave with one step."""
 
     __slots__ = (
-        "_input_tiles", "_reads", "_rectangles", "asked", "emit", "finest", "grid", "most_at_once", "order",
-        "output_tiles", "profile", "read_order", "row", "steps",
-    )  # fmt: skip
+        "_input_tiles",
+        "_reads",
+        "_rectangles",
+        "asked",
+        "emit",
+        "finest",
+        "grid",
+        "most_at_once",
+        "order",
+        "output_tiles",
+        "profile",
+        "read_order",
+        "row",
+        "steps",
+    )
 
     def __init__(
         self, profile: OpProfile, row: np.void, order: str, read_order: str, asked: int, most: int, steps: Steps
@@ -260,8 +272,10 @@ def stripes(walks: list[tuple[TileOrder, Steps, np.ndarray]], grid: tuple[int, i
         lines = np.searchsorted(steps.emit, walk.reads.reduce(np.maximum, walk.address, -1), side="right")
         if parts.any():
             part = np.append(parts, -1)[walk.core]  # of padding, whose core is -1: none
-            lines = np.concatenate([lines, walk.reads.reduce(np.maximum, part, -1),
-                                    walk.reads.reduce(np.minimum, part, len(parts))], axis=-1)
+            lines = np.concatenate(
+                [lines, walk.reads.reduce(np.maximum, part, -1), walk.reads.reduce(np.minimum, part, len(parts))],
+                axis=-1,
+            )
         if (lines == lines[0]).all():
             continue
         _, label = np.unique(lines, axis=0, return_inverse=True)
@@ -333,9 +347,7 @@ def _packed_with(steps: Steps, position: np.ndarray) -> np.ndarray:
     return packed
 
 
-def stretches(
-    profile: OpProfile, port: int, row: np.void, steps: Steps, length: int
-) -> tuple[np.ndarray, np.ndarray]:
+def stretches(profile: OpProfile, port: int, row: np.void, steps: Steps, length: int) -> tuple[np.ndarray, np.ndarray]:
     """(begin, end) of the walk that each step reads."""
     operand = profile.operands[port]
     before, after = steps.bounds[:-1], steps.bounds[1:]

@@ -41,8 +41,17 @@ class CutEdge:
     networks. within: see `TileOrder`."""
 
     __slots__ = (
-        "_flows", "_parts", "consumer", "length", "output_tiles", "producer", "total", "turn", "walk", "within",
-    )  # fmt: skip
+        "_flows",
+        "_parts",
+        "consumer",
+        "length",
+        "output_tiles",
+        "producer",
+        "total",
+        "turn",
+        "walk",
+        "within",
+    )
 
     def __init__(self, producer: CutOp, consumer: CutOp, walk: TileOrder) -> None:
         self.producer, self.consumer, self.walk = producer, consumer, walk
@@ -104,9 +113,7 @@ class TileOrderCache:
     _stripes: dict[tuple[tuple[CutEdge, Stripes], ...], Stripes] = dataclasses.field(default_factory=dict)
     _users: dict[int, tuple[Graph, dict[str, list[tuple[str, int]]]]] = dataclasses.field(default_factory=dict)
 
-    def op(
-        self, table: OpModels, at: int, order: str, read_order: str, asked: int, constants: EpochConstants
-    ) -> CutOp:
+    def op(self, table: OpModels, at: int, order: str, read_order: str, asked: int, constants: EpochConstants) -> CutOp:
         """The candidate in row `at` of a table, cut into `asked` steps or more where it has so many."""
         key = table.signature, at, order, read_order, asked
         entry = self._ops.get(key)
@@ -141,8 +148,9 @@ class TileOrderCache:
             return Stripes()
         entry = self._stripes.get(feeds)
         if entry is None:
-            walks = [(edge.walk, edge.producer.steps, cut.part_of(edge.producer.grid).reshape(-1))
-                     for edge, cut in feeds]
+            walks = [
+                (edge.walk, edge.producer.steps, cut.part_of(edge.producer.grid).reshape(-1)) for edge, cut in feeds
+            ]
             entry = self._stripes[feeds] = stripes(walks, feeds[0][0].consumer.grid, constants.parts)
         return entry
 

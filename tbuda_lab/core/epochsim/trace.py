@@ -188,8 +188,9 @@ def span_columns(run: NetworkRun, stalls: np.ndarray, ops: int) -> Columns:
     fresh = np.flatnonzero((wait > 0) | (step == 0))
     if not len(fresh):
         empty = np.zeros(0, dtype=np.int64)
-        return Columns(empty.astype(np.int32), empty.astype(np.int32), empty, empty, empty.astype(np.uint8),
-                       empty.astype(np.int32))
+        return Columns(
+            empty.astype(np.int32), empty.astype(np.int32), empty, empty, empty.astype(np.uint8), empty.astype(np.int32)
+        )
     finish = np.append(fresh[1:], len(op)) - 1
     begin = start[fresh]
     end = start[finish] + graph.duration[node[finish]]
@@ -243,11 +244,18 @@ def _lines(trace: Trace) -> Iterator[str]:
             yield _meta("thread_sort_index", chip, lane, {"sort_index": lane})
     scale = 1e6 / trace.clock_hz
     for epoch in trace.epochs:
-        yield json.dumps({
-            "ph": "X", "cat": "epoch", "name": f"epoch {epoch.epoch}", "pid": epoch.chip, "tid": 0,
-            "ts": epoch.start * scale, "dur": (epoch.end - epoch.start) * scale,
-            "args": {"run": epoch.run, "cycles": epoch.end - epoch.start},
-        })
+        yield json.dumps(
+            {
+                "ph": "X",
+                "cat": "epoch",
+                "name": f"epoch {epoch.epoch}",
+                "pid": epoch.chip,
+                "tid": 0,
+                "ts": epoch.start * scale,
+                "dur": (epoch.end - epoch.start) * scale,
+                "args": {"run": epoch.run, "cycles": epoch.end - epoch.start},
+            }
+        )
     heads = []
     for op, lane in zip(trace.ops, lane_of, strict=True):
         row, col, rows, cols = op.cores

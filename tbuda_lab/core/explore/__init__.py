@@ -30,7 +30,26 @@ from tbuda_lab.core.explore.store import read, read_placement, without_times
 from tbuda_lab.core.explore.trial import Trial
 
 __all__ = [
-    "NUMBERS", "Exploration", "Objective", "Plan", "PointChange", "Progress", "Requirement", "Space", "Trial", "check",
-    "effects", "front", "has_crash", "holding", "make_space", "parse_device", "parse_objective", "parse_requirement",
-    "plan_of", "read", "read_placement", "without_times",
-]  # fmt: skip
+    "NUMBERS",
+    "Exploration",
+    "Objective",
+    "Plan",
+    "PointChange",
+    "Progress",
+    "Requirement",
+    "Space",
+    "Trial",
+    "check",
+    "effects",
+    "front",
+    "has_crash",
+    "holding",
+    "make_space",
+    "parse_device",
+    "parse_objective",
+    "parse_requirement",
+    "plan_of",
+    "read",
+    "read_placement",
+    "without_times",
+]

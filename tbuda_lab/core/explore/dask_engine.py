@@ -56,11 +56,18 @@ class DaskEngine:
         self._cluster: Any = None
         self._own_client = not isinstance(scheduler, Client)
         if scheduler is None:
-            settings = {"distributed.scheduler.allowed-failures": 0, "distributed.worker.daemon": True,
-                        "distributed.admin.large-graph-warning-threshold": "100 MB"}  # fmt: skip
+            settings = {
+                "distributed.scheduler.allowed-failures": 0,
+                "distributed.worker.daemon": True,
+                "distributed.admin.large-graph-warning-threshold": "100 MB",
+            }
             dask.config.set(settings)
             self._cluster = LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50,
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                dashboard_address=None,
+                silence_logs=50,
                 memory_limit=_memory() // workers,
             )
             self._client = Client(self._cluster)
@@ -85,7 +92,13 @@ class DaskEngine:
 
     def _start(self, task: Task, attempt: int) -> None:
         future = self._client.submit(
-            run_task, task.text(), self._graph, self._weights, self._event.name, pure=False, retries=0,
+            run_task,
+            task.text(),
+            self._graph,
+            self._weights,
+            self._event.name,
+            pure=False,
+            retries=0,
             key=f"tbuda-trial-{task.n}-{attempt}-{uuid.uuid4().hex[:8]}",
         )
         self._running[task.n] = task, future, attempt
@@ -130,8 +143,7 @@ class DaskEngine:
                 self._client.restart_workers(busy, timeout=PATIENCE)
         numbers = list(self._running)
         self._running.clear()
-        return [(n, {"state": CANCELLED, "reason": None, "numbers": {}, "placement": None, "run": {}})
-                for n in numbers]
+        return [(n, {"state": CANCELLED, "reason": None, "numbers": {}, "placement": None, "run": {}}) for n in numbers]
 
     def cancel(self) -> None:
         self._cancelled = time.monotonic()
@@ -159,8 +171,10 @@ def _connect(scheduler: str) -> Any:
         return Client(**named, timeout=CONNECT, set_as_default=False)
     except (OSError, ValueError, TimeoutError, TypeError) as error:
         text = str(error).split("\n")[0]
-        raise InputError(f"the scheduler {scheduler} does not answer ({type(error).__name__}: {text}); give the "
-                         "address that `dask scheduler` prints, or its --scheduler-file") from None
+        raise InputError(
+            f"the scheduler {scheduler} does not answer ({type(error).__name__}: {text}); give the "
+            "address that `dask scheduler` prints, or its --scheduler-file"
+        ) from None
 
 
 def _memory() -> int:

@@ -75,7 +75,12 @@ def _grid(spec: DeviceSpec, value: str) -> DeviceSpec:
     all_rows = (*spec.worker_rows, *range(height, height + rows))[:rows]
     size = max(width, all_cols[-1] + 1), max(height, all_rows[-1] + 1)
     return dataclasses.replace(
-        spec, rows=rows, cols=cols, worker_rows=all_rows, worker_cols=all_cols, noc_size=size,
+        spec,
+        rows=rows,
+        cols=cols,
+        worker_rows=all_rows,
+        worker_cols=all_cols,
+        noc_size=size,
         harvested_by_chip=((),) * len(spec.chips),
     )
 

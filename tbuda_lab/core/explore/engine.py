@@ -23,8 +23,8 @@ class Engine(Protocol):
         """Take a trial. It is over when `poll` says so."""
 
     def poll(self, timeout: float) -> list[tuple[int, dict[str, Any]]]:
-        """Trials that have ended since: number and outcome (see `TrialRunner.run`). Waits for one, `timeout` s at most.
-        """
+        """Trials that have ended since: number and outcome (see `TrialRunner.run`). Waits for one, `timeout` s at
+        most."""
 
     def cancel(self) -> None:
         """Stop all trials at their next safe point; `poll` gives them as cancelled."""
@@ -56,8 +56,9 @@ class InProcess:
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
             if self._stop.is_set():
-                self._ended.put((task.n, {"state": "cancelled", "reason": None, "numbers": {}, "placement": None,
-                                          "run": {}}))  # fmt: skip
+                self._ended.put(
+                    (task.n, {"state": "cancelled", "reason": None, "numbers": {}, "placement": None, "run": {}})
+                )
                 continue
             self._ended.put((task.n, self._runner.run(task, self._stop)))
 
@@ -81,9 +82,7 @@ class InProcess:
             self._thread = None
 
 
-def open_engine(
-    workers: int, scheduler: Any, runner: TrialRunner, graph: str, weights: bytes | None
-) -> Engine:
+def open_engine(workers: int, scheduler: Any, runner: TrialRunner, graph: str, weights: bytes | None) -> Engine:
     """The engine that is asked for: in process with 0 workers, a cluster of this machine with more, the user's where a
     scheduler (an address, the path of its file, or a Client) is named. Raises `InputError` where Dask is not there, or
     a scheduler does not answer."""

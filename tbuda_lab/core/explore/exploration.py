@@ -81,8 +81,10 @@ class Plan:
             raise InputError("an objective is given twice")
         named = {o.number for o in self.objectives} | {r.number for r in self.requirements}
         if "compile_s" in named and self.sampler in ("nsga2", "tpe"):
-            raise InputError("compile_s is a time of this machine: a search by it finds something else every time; "
-                             "take the sampler grid or random")
+            raise InputError(
+                "compile_s is a time of this machine: a search by it finds something else every time; "
+                "take the sampler grid or random"
+            )
         check_options(self.options)
         parse_device(self.device)
 
@@ -99,12 +101,18 @@ class Plan:
     def header(self, model: str, graph: str) -> dict[str, Any]:
         """As a file begins; `graph`: its digest."""
         return {
-            "model": model, "graph": graph, "options": dict(self.options),
+            "model": model,
+            "graph": graph,
+            "options": dict(self.options),
             "space": {**self.space.to_json(), "device": self.device},
-            "objectives": list(map(str, self.objectives)), "requirements": list(map(str, self.requirements)),
-            "sampler": self.sampler, "seed": self.seed, "budget": self.budget, "source": list(self.source),
+            "objectives": list(map(str, self.objectives)),
+            "requirements": list(map(str, self.requirements)),
+            "sampler": self.sampler,
+            "seed": self.seed,
+            "budget": self.budget,
+            "source": list(self.source),
             "trial_seconds": self.trial_seconds,
-        }  # fmt: skip
+        }
 
 
 def plan_of(header: Mapping[str, Any], where: str) -> Plan:
@@ -113,9 +121,16 @@ def plan_of(header: Mapping[str, Any], where: str) -> Plan:
         space = dict(header["space"])
         device = space.pop("device")
         return Plan(
-            space_from_json(space, where), tuple(map(parse_objective, header["objectives"])),
-            tuple(map(parse_requirement, header["requirements"])), header["sampler"], header["budget"],
-            header["seed"], header["options"], tuple(header["source"]), header["trial_seconds"], device,
+            space_from_json(space, where),
+            tuple(map(parse_objective, header["objectives"])),
+            tuple(map(parse_requirement, header["requirements"])),
+            header["sampler"],
+            header["budget"],
+            header["seed"],
+            header["options"],
+            tuple(header["source"]),
+            header["trial_seconds"],
+            device,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{where}: the header is damaged: {type(error).__name__}: {error}") from None
@@ -140,8 +155,16 @@ class Exploration:
     """
 
     def __init__(
-        self, plan: Plan, graph: Graph, folder: str | Path, sample: Any = None, *, workers: int | str = 0,
-        scheduler: Any = None, send_weights: bool = False, cache: bool = True,
+        self,
+        plan: Plan,
+        graph: Graph,
+        folder: str | Path,
+        sample: Any = None,
+        *,
+        workers: int | str = 0,
+        scheduler: Any = None,
+        send_weights: bool = False,
+        cache: bool = True,
         on_change: Callable[[Exploration], None] | None = None,
     ) -> None:
         """Opens the folder. Raises `InputError` for what cannot be explored; nothing is written then."""
@@ -320,8 +343,17 @@ class Exploration:
             outcome = {**again, "run": outcome["run"]}
         if outcome["state"] == DONE and outcome["run"].get("cpu_s") is not None and self._wants_cpu:
             outcome["numbers"]["compile_s"] = outcome["run"]["cpu_s"]
-        row = Trial(pending.n, pending.key, pending.point, outcome["state"], outcome["reason"], outcome["numbers"], "",
-                    VERSION, outcome["run"])  # fmt: skip
+        row = Trial(
+            pending.n,
+            pending.key,
+            pending.point,
+            outcome["state"],
+            outcome["reason"],
+            outcome["numbers"],
+            "",
+            VERSION,
+            outcome["run"],
+        )
         self._file.add(row, outcome["placement"])
         self._ended_here += 1
         if self._on_change is not None:
@@ -370,8 +402,11 @@ def effects(trials: Sequence[Trial], space: Space, number: str) -> dict[str, lis
     for name, values in space.axes.items():
         rows = []
         for value in values:
-            found = [t.numbers[number] for t in trials
-                     if t.state == DONE and t.point.get(name) == value and number in t.numbers]
+            found = [
+                t.numbers[number]
+                for t in trials
+                if t.state == DONE and t.point.get(name) == value and number in t.numbers
+            ]
             rows.append((value, sum(found) / len(found) if found else None, len(found)))
         result[name] = rows
     return result

@@ -85,4 +85,3 @@ def thumbnail(result: CompileResult) -> list[list[Any]]:
         [epoch.chip, [[*map(int, placement.ops[op].start), *map(int, placement.ops[op].size)] for op in epoch.ops]]
         for epoch in placement.epochs
     ]
-

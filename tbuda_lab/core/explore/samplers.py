@@ -49,7 +49,11 @@ class Learner:
     """Asks Optuna's NSGA-II or TPE. Raises `InputError` where Optuna is not there."""
 
     def __init__(
-        self, space: Space, sampler: str, seed: int, objectives: Sequence[Objective],
+        self,
+        space: Space,
+        sampler: str,
+        seed: int,
+        objectives: Sequence[Objective],
         requirements: Sequence[Requirement],
     ) -> None:
         try:
@@ -108,7 +112,10 @@ class Learner:
         values = [trial.numbers[o.number] for o in self._objectives] if trial.state == DONE else None
         states = self._optuna.trial.TrialState
         return self._optuna.trial.create_trial(
-            params=params, distributions=self._kinds, values=values, system_attrs=system,
+            params=params,
+            distributions=self._kinds,
+            values=values,
+            system_attrs=system,
             state=states.COMPLETE if values is not None else states.FAIL,
         )
 

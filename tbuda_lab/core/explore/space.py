@@ -18,10 +18,15 @@ from tbuda_lab.core.overrides import from_json
 
 DEVICE, HARVEST, OVERRIDES = "device", "harvest", "overrides"
 ALIASES = {
-    "devices": DEVICE, "batch": "microbatch", "batches": "microbatch", "format": "default_df_override",
-    "formats": "default_df_override", "fidelity": "default_math_fidelity", "policy": "balancer_policy",
+    "devices": DEVICE,
+    "batch": "microbatch",
+    "batches": "microbatch",
+    "format": "default_df_override",
+    "formats": "default_df_override",
+    "fidelity": "default_math_fidelity",
+    "policy": "balancer_policy",
     "policies": "balancer_policy",
-}  # fmt: skip
+}
 """Short names of axes."""
 MOST_POINTS = 1 << 40
 Point = dict[str, Any]
@@ -41,8 +46,10 @@ class Space:
         for name, values in self.axes.items():
             if name not in (DEVICE, HARVEST, OVERRIDES) and name not in known:
                 near = difflib.get_close_matches(name, sorted(known | set(ALIASES)), n=3, cutoff=0.4)
-                raise InputError(f"axis {name!r} is no option, device, harvest or overrides"
-                                 + (f"; near it: {', '.join(near)}" if near else ""))
+                raise InputError(
+                    f"axis {name!r} is no option, device, harvest or overrides"
+                    + (f"; near it: {', '.join(near)}" if near else "")
+                )
             if not values:
                 raise InputError(f"axis {name!r} has no values: the space is empty")
             if len({json.dumps(v) for v in values}) < len(values):
@@ -99,9 +106,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def make_space(
-    axes: Mapping[str, Sequence[Any]], override_sets: Mapping[str, Sequence[Any]] | None = None
-) -> Space:
+def make_space(axes: Mapping[str, Sequence[Any]], override_sets: Mapping[str, Sequence[Any]] | None = None) -> Space:
     """A space of values as Python or JSON has them, axes by name or `ALIASES`. Raises `InputError`."""
     named: dict[str, tuple[Any, ...]] = {}
     for name, values in axes.items():
@@ -233,4 +238,3 @@ def digest(*parts: Any) -> str:
     """SHA-256 of plain data, in hexadecimal."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
-

@@ -97,8 +97,10 @@ class TrialFile:
             other = [name for name in IDENTITY if record.header[name] != self.header[name]]
             if other:
                 what = "another model" if "graph" in other else f"another exploration ({', '.join(other)} differ)"
-                raise InputError(f"{self.folder} holds {what}: give another folder, or continue that one by "
-                                 f"`tbuda explore {self.folder}`")
+                raise InputError(
+                    f"{self.folder} holds {what}: give another folder, or continue that one by "
+                    f"`tbuda explore {self.folder}`"
+                )
             self.trials, self.stale = record.trials, record.stale
             if whole < self.path.stat().st_size:
                 os.truncate(self.path, whole)
@@ -173,8 +175,9 @@ def _lock(folder: Path) -> Any:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         stream.close()
-        raise InputError(f"{folder}: another exploration is at work there; wait for it, or give another folder"
-                         ) from None
+        raise InputError(
+            f"{folder}: another exploration is at work there; wait for it, or give another folder"
+        ) from None
     return stream
 
 

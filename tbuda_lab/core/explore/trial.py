@@ -63,8 +63,16 @@ def trial_of(data: Any, where: str) -> Trial:
     names = {f.name for f in dataclasses.fields(Trial)}
     if not isinstance(data, dict) or set(data) != names:
         raise InputError(f"{where}: a row has {', '.join(sorted(names))}")
-    kinds = {"n": int, "key": str, "point": dict, "state": str, "numbers": dict, "placement": str, "version": str,
-             "run": dict}  # fmt: skip
+    kinds = {
+        "n": int,
+        "key": str,
+        "point": dict,
+        "state": str,
+        "numbers": dict,
+        "placement": str,
+        "version": str,
+        "run": dict,
+    }
     wrong = [name for name, kind in kinds.items() if type(data[name]) is not kind]
     numbers = data["numbers"]
     if not wrong and not all(type(v) in (int, float) and abs(v) < 1e300 for v in numbers.values()):
@@ -163,8 +171,11 @@ class TrialRunner:
             except Exception as error:
                 outcome.update(state=CRASHED, reason=_reason(error), numbers={}, placement=None)
                 outcome["traceback"] = traceback.format_exc()[-4000:]
-        run = {"cpu_s": round(time.thread_time() - began, 4), "wall_s": round(time.perf_counter() - wall, 4),
-               "worker": f"{platform.node()}:{os.getpid()}"}  # fmt: skip
+        run = {
+            "cpu_s": round(time.thread_time() - began, 4),
+            "wall_s": round(time.perf_counter() - wall, 4),
+            "worker": f"{platform.node()}:{os.getpid()}",
+        }
         if "traceback" in outcome:
             run["traceback"] = outcome.pop("traceback")
         return {**outcome, "run": run}
@@ -218,8 +229,9 @@ def placement_record(result: CompileResult) -> dict[str, Any]:
     """A placement as overrides that say its epochs and shapes, in the form of a file of overrides, and small pictures
     of its epochs."""
     placement = result.placement
-    records = [{"kind": "epoch_break", "target": epoch.ops[0], "value": True}
-               for epoch in placement.epochs[1:] if epoch.ops]  # fmt: skip
+    records = [
+        {"kind": "epoch_break", "target": epoch.ops[0], "value": True} for epoch in placement.epochs[1:] if epoch.ops
+    ]
     for name, op in placement.ops.items():
         row = placement.candidate(name)
         records.append({"kind": "op_size", "target": op.op, "value": [int(row["grid_r"]), int(row["grid_c"])]})

@@ -37,9 +37,19 @@ bytes."""
 _FIELD = re.compile(r"\s*'(descr|fortran_order|shape)'\s*:\s*('[^']{0,20}'|True|False|\([0-9,\sL]*\))\s*(?:,|$)")
 _TYPE = re.compile(r"[<>|=]?[fiubc]\d{1,2}")
 _DAMAGED = (
-    zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError, ArithmeticError, MemoryError,
-    KeyError, LookupError, AttributeError, TypeError,
-)  # fmt: skip
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    ArithmeticError,
+    MemoryError,
+    KeyError,
+    LookupError,
+    AttributeError,
+    TypeError,
+)
 
 
 def parse_npy(data: bytes, name: str) -> Array:
@@ -75,9 +85,7 @@ def read_npz(path: str | Path, select: Callable[[str], bool] | None = None) -> d
         raise InputError(f"{path} is not an .npz archive of plain arrays: {reason}") from error
 
 
-def _members(
-    archive: zipfile.ZipFile, path: Path, size: int, select: Callable[[str], bool] | None
-) -> dict[str, Array]:
+def _members(archive: zipfile.ZipFile, path: Path, size: int, select: Callable[[str], bool] | None) -> dict[str, Array]:
     infos = [info for info in archive.infolist() if not info.is_dir()]
     if len(infos) > MAX_MEMBERS:
         raise InputError(f"{path} has more than {MAX_MEMBERS} arrays")
@@ -90,8 +98,10 @@ def _members(
         if select is not None and not select(name):
             continue
         if info.file_size > unpacked_most(info.compress_size, MAX_RATIO, SMALL):
-            raise InputError(f"{path}: {name!r} would unpack {size_text(info.compress_size)} to "
-                             f"{size_text(info.file_size)}; write arrays that are mostly equal without compression")
+            raise InputError(
+                f"{path}: {name!r} would unpack {size_text(info.compress_size)} to "
+                f"{size_text(info.file_size)}; write arrays that are mostly equal without compression"
+            )
         budget.take(info.file_size, repr(name))
         with archive.open(info) as stream:
             members[name] = _read(stream, info.file_size, f"{path} is not an .npz archive of plain arrays: {name!r}")
@@ -131,8 +141,10 @@ def _header(stream: BinaryIO, name: str) -> tuple[np.dtype[Any], tuple[int, ...]
     while at < len(inside):
         match = _FIELD.match(inside, at)
         if match is None or match[1] in fields:
-            raise InputError(f"{name}: its header does not state a type of plain numbers and a shape (arrays of "
-                             f"objects and records are not read): {text[:80]!r}")
+            raise InputError(
+                f"{name}: its header does not state a type of plain numbers and a shape (arrays of "
+                f"objects and records are not read): {text[:80]!r}"
+            )
         fields[match[1]] = match[2]
         at = match.end()
     if set(fields) != {"descr", "fortran_order", "shape"}:
@@ -155,8 +167,10 @@ def _header(stream: BinaryIO, name: str) -> tuple[np.dtype[Any], tuple[int, ...]
 def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any], there: int, name: str) -> int:
     count = math.prod(shape) * dtype.itemsize
     if count > there:
-        raise InputError(f"{name} has {size_text(max(there, 0))} of numbers; its shape {shape_text(shape)} of {dtype} "
-                         f"takes {size_text(count)}")
+        raise InputError(
+            f"{name} has {size_text(max(there, 0))} of numbers; its shape {shape_text(shape)} of {dtype} "
+            f"takes {size_text(count)}"
+        )
     if math.prod(n for n in shape if n) * dtype.itemsize >= 1 << 62:  # one of its sizes is 0
         raise InputError(f"{name}: no array has the shape {shape_text(shape)}")
     return count

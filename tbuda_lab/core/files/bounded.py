@@ -35,8 +35,11 @@ def path_inside(folder: Path, name: Any) -> Path:
 
 
 _OTHERS = (
-    (stat.S_ISFIFO, "a pipe"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"), (stat.S_ISSOCK, "a socket"),
-)  # fmt: skip
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -87,8 +90,9 @@ def bounded_text(path: Path, most: int, otherwise: str) -> str:
     try:
         return bounded_bytes(path, most, otherwise).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path.name} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}"
-                         ) from error
+        raise InputError(
+            f"{path.name} is not UTF-8 text: byte {error.start} is {error.object[error.start]:#04x}"
+        ) from error
 
 
 def parse_json(text: str, name: str) -> Any:
@@ -132,8 +136,10 @@ class Budget:
     def take(self, size: int, what: str) -> None:
         """Raises `InputError` where `size` bytes for `what` are more than is left."""
         if size < 0 or size > self.left:
-            raise InputError(f"{self.name}: {what} would take {size_text(size)}; {size_text(self.left)} of "
-                             f"{size_text(self.most)} are left for what is in this file")
+            raise InputError(
+                f"{self.name}: {what} would take {size_text(size)}; {size_text(self.left)} of "
+                f"{size_text(self.most)} are left for what is in this file"
+            )
         self.left -= size
 
     def grow(self, size: int) -> None:

@@ -85,8 +85,9 @@ def fields_of(
         raise InputError(f"{where} is an object of names and values, not {_short(data)}")
     hints = typing.get_type_hints(kind)
     fields = {f.name: f for f in dataclasses.fields(kind) if only is None or f.name in only}
-    required = (n for n, f in fields.items()
-                if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING)  # fmt: skip
+    required = (
+        n for n, f in fields.items() if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    )
     missing = [] if partly else [name for name in required if name not in data]
     unknown = [name for name in data if name not in fields]
     if unknown or missing:

@@ -168,8 +168,9 @@ def _survey(text: str, limits: Limits) -> Fault | None:
             nodes += 1
         elif kind is yaml.AliasEvent:
             if any(anchor == event.anchor for _, _, anchor in open_):
-                return fault(event, f"*{event.anchor} contains itself: aliases expand without end",
-                             "write the values out")
+                return fault(
+                    event, f"*{event.anchor} contains itself: aliases expand without end", "write the values out"
+                )
             size, levels = named.get(event.anchor, (1, 0))
             anchor = None
             items[-1] += 1

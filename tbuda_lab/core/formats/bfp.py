@@ -34,8 +34,10 @@ def _tables(bits: int, family_a: bool) -> tuple[F32, F32]:
     exponent = np.arange(256, dtype=np.float64) - 127
     exponent = np.clip(exponent, -15, 16) if family_a else np.clip(exponent, _SAFE - 127, 127)
     unit = np.exp2(exponent - (bits - 1))
-    return (np.repeat((1 / unit).astype(np.float32)[:, None], BLOCK, 1),
-            np.repeat(unit.astype(np.float32)[:, None], BLOCK, 1))
+    return (
+        np.repeat((1 / unit).astype(np.float32)[:, None], BLOCK, 1),
+        np.repeat(unit.astype(np.float32)[:, None], BLOCK, 1),
+    )
 
 
 _TABLES = {(bits, a): _tables(bits, a) for bits in (7, 3, 1) for a in (False, True)}
@@ -65,8 +67,9 @@ def block_exponents(x: F32) -> npt.NDArray[np.intp]:
     return block_exponents
 
 
-def round_blocks(x: F32, out: F32, df: DataFormat, *, mode: str = "host",
-                 rng: np.random.Generator | None = None) -> None:
+def round_blocks(
+    x: F32, out: F32, df: DataFormat, *, mode: str = "host", rng: np.random.Generator | None = None
+) -> None:
     """Rounds a flat array of whole blocks to a block format; `out` may be `x`.
 
     mode "host": ties away from zero; "even": ties to even; "cut": towards zero; "stochastic": up with the probability
@@ -76,7 +79,7 @@ def round_blocks(x: F32, out: F32, df: DataFormat, *, mode: str = "host",
     inverse, unit = _TABLES[bits, family_a]
     limit = np.float32((1 << bits) - 1)
     for start in range(0, x.size, CHUNK):
-        piece, target = x[start:start + CHUNK], out[start:start + CHUNK]
+        piece, target = x[start : start + CHUNK], out[start : start + CHUNK]
         n = piece.size
         exponent = block_exponents(piece)
         special = _special_blocks(piece, exponent, family_a)

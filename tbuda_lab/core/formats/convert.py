@@ -17,7 +17,9 @@ _SIGN = np.uint32(0x80000000)
 _NEAR_HALF = np.float32(0.49999997)
 
 INTEGER_RANGE = {
-    DataFormat.Int8: (-127, 127), DataFormat.UInt8: (0, 255), DataFormat.UInt16: (0, 65535),
+    DataFormat.Int8: (-127, 127),
+    DataFormat.UInt8: (0, 255),
+    DataFormat.UInt16: (0, 65535),
     DataFormat.Int32: (-(2**31) + 1, 2**31 - 1),
 }
 """Smallest and largest value; the signed ones are stored as sign and magnitude."""
@@ -79,8 +81,10 @@ def tf32(x: npt.ArrayLike, *, out: F32 | None = None) -> F32:
 def check_blocks(x: npt.NDArray[Any], df: DataFormat) -> None:
     """Raises `InputError` unless the last axis holds whole blocks."""
     if x.ndim == 0 or x.shape[-1] % BLOCK:
-        raise InputError(f"{df} shares an exponent among {BLOCK} values of a row: pad the last axis of shape "
-                         f"{x.shape} to a multiple of {BLOCK}")
+        raise InputError(
+            f"{df} shares an exponent among {BLOCK} values of a row: pad the last axis of shape "
+            f"{x.shape} to a multiple of {BLOCK}"
+        )
 
 
 def truncate_minifloat(x: F32, out: F32, df: DataFormat) -> None:
@@ -92,7 +96,7 @@ def truncate_minifloat(x: F32, out: F32, df: DataFormat) -> None:
     largest = np.uint32(((highest + 127) << 23) | (0x7FFFFF & ~((1 << drop) - 1)))
     raw, target = x.view(np.uint32), out.view(np.uint32)
     for start in range(0, raw.size, CHUNK):
-        piece = raw[start:start + CHUNK]
+        piece = raw[start : start + CHUNK]
         n = piece.size
         magnitude = np.bitwise_and(piece, keep, out=scratch("mini.mag", np.uint32, n))
         flushed = np.less(magnitude, smallest, out=scratch("mini.flag", np.bool_, n))
@@ -100,7 +104,7 @@ def truncate_minifloat(x: F32, out: F32, df: DataFormat) -> None:
         sign = np.bitwise_and(piece, _SIGN, out=scratch("mini.sign", np.uint32, n))
         if flushed.any():
             magnitude[flushed] = 0
-        np.bitwise_or(magnitude, sign, out=target[start:start + CHUNK])
+        np.bitwise_or(magnitude, sign, out=target[start : start + CHUNK])
 
 
 def _identity(x: npt.NDArray[Any], df: DataFormat, out: F32 | None) -> npt.NDArray[Any]:
@@ -122,7 +126,7 @@ def _round_integers(x: F32, out: F32, df: DataFormat) -> None:
     low, high = INTEGER_RANGE[df]
     limit = np.float32(high)
     for start in range(0, x.size, CHUNK):
-        piece = x[start:start + CHUNK]
+        piece = x[start : start + CHUNK]
         n = piece.size
         value = scratch("int.value", np.float32, n)
         np.abs(piece, out=value) if low else np.maximum(piece, np.float32(0), out=value)
@@ -134,11 +138,12 @@ def _round_integers(x: F32, out: F32, df: DataFormat) -> None:
             np.bitwise_or(value.view(np.uint32), sign, out=value.view(np.uint32))
         if np.isnan(value.max()):
             value[np.isnan(value)] = 0
-        np.add(value, np.float32(0), out=out[start:start + CHUNK])  # integers have no negative zero
+        np.add(value, np.float32(0), out=out[start : start + CHUNK])  # integers have no negative zero
 
 
-def round_to(x: npt.ArrayLike, df: DataFormat, *, out: F32 | None = None,
-             rng: np.random.Generator | None = None) -> npt.NDArray[Any]:
+def round_to(
+    x: npt.ArrayLike, df: DataFormat, *, out: F32 | None = None, rng: np.random.Generator | None = None
+) -> npt.NDArray[Any]:
     """`x` rounded to `df` as the packer does, stochastically when `rng` is given; shape, `out` and errors as
     `quantise`. NaN stays NaN in Float16_b and saturates in the formats that have none."""
     array = np.asarray(x)
@@ -164,8 +169,8 @@ def _round_bits(x: F32, out: F32, drop: int, rng: np.random.Generator | None) ->
     keep = np.uint32(0xFFFFFFFF & ~((1 << drop) - 1))
     raw, target = x.view(np.uint32), out.view(np.uint32)
     for start in range(0, raw.size, CHUNK):
-        piece = raw[start:start + CHUNK]
-        floats = x[start:start + CHUNK]
+        piece = raw[start : start + CHUNK]
+        floats = x[start : start + CHUNK]
         nan = np.flatnonzero(np.isnan(floats)) if np.isnan(floats.max()) else None
         add: U32
         if rng is None:  # half a unit, less one where the kept part is even
@@ -175,6 +180,6 @@ def _round_bits(x: F32, out: F32, drop: int, rng: np.random.Generator | None) ->
         else:
             add = rng.integers(0, 1 << drop, piece.size, dtype=np.uint32)
         add += piece
-        np.bitwise_and(add, keep, out=target[start:start + CHUNK])
+        np.bitwise_and(add, keep, out=target[start : start + CHUNK])
         if nan is not None:
-            target[start:start + CHUNK][nan] = np.uint32(0x7FC00000)
+            target[start : start + CHUNK][nan] = np.uint32(0x7FC00000)

@@ -66,7 +66,7 @@ class DataFormat(Numbered):
 
     @property
     def family(self) -> str | None:
-        """"a" for formats that unpack to a 5-bit exponent, "b" for those with an 8-bit one, None for the rest."""
+        """ "a" for formats that unpack to a 5-bit exponent, "b" for those with an 8-bit one, None for the rest."""
         return "a" if self in _FAMILY_A else "b" if self in _FAMILY_B else None
 
     @property
@@ -111,21 +111,53 @@ FIDELITIES = (MathFidelity.LoFi, MathFidelity.HiFi2, MathFidelity.HiFi3, MathFid
 """Those that ops may have."""
 
 
-_FAMILY_A = frozenset({
-    DataFormat.Float16, DataFormat.Bfp8, DataFormat.Bfp4, DataFormat.Bfp2, DataFormat.Lf8, DataFormat.Fp8_e4m3,
-})
+_FAMILY_A = frozenset(
+    {
+        DataFormat.Float16,
+        DataFormat.Bfp8,
+        DataFormat.Bfp4,
+        DataFormat.Bfp2,
+        DataFormat.Lf8,
+        DataFormat.Fp8_e4m3,
+    }
+)
 _FAMILY_B = frozenset({DataFormat.Float16_b, DataFormat.Bfp8_b, DataFormat.Bfp4_b, DataFormat.Bfp2_b})
 _MANTISSA_BITS = {
-    DataFormat.Float32: 24, DataFormat.Float16: 11, DataFormat.Float16_b: 8, DataFormat.Lf8: 3,
-    DataFormat.Fp8_e4m3: 4, DataFormat.Bfp8: 7, DataFormat.Bfp8_b: 7, DataFormat.Bfp4: 3, DataFormat.Bfp4_b: 3,
-    DataFormat.Bfp2: 1, DataFormat.Bfp2_b: 1, DataFormat.Int8: 7, DataFormat.UInt8: 8, DataFormat.UInt16: 16,
+    DataFormat.Float32: 24,
+    DataFormat.Float16: 11,
+    DataFormat.Float16_b: 8,
+    DataFormat.Lf8: 3,
+    DataFormat.Fp8_e4m3: 4,
+    DataFormat.Bfp8: 7,
+    DataFormat.Bfp8_b: 7,
+    DataFormat.Bfp4: 3,
+    DataFormat.Bfp4_b: 3,
+    DataFormat.Bfp2: 1,
+    DataFormat.Bfp2_b: 1,
+    DataFormat.Int8: 7,
+    DataFormat.UInt8: 8,
+    DataFormat.UInt16: 16,
     DataFormat.Int32: 31,
 }
 _DATUM_BITS = {
-    DataFormat.Float32: 32, DataFormat.Int32: 32, DataFormat.RawUInt32: 32, DataFormat.Float16: 16,
-    DataFormat.Float16_b: 16, DataFormat.UInt16: 16, DataFormat.RawUInt16: 16, DataFormat.Bfp8: 8,
-    DataFormat.Bfp8_b: 8, DataFormat.Lf8: 8, DataFormat.Fp8_e4m3: 8, DataFormat.Int8: 8, DataFormat.UInt8: 8,
-    DataFormat.RawUInt8: 8, DataFormat.Bfp4: 4, DataFormat.Bfp4_b: 4, DataFormat.Bfp2: 2, DataFormat.Bfp2_b: 2,
+    DataFormat.Float32: 32,
+    DataFormat.Int32: 32,
+    DataFormat.RawUInt32: 32,
+    DataFormat.Float16: 16,
+    DataFormat.Float16_b: 16,
+    DataFormat.UInt16: 16,
+    DataFormat.RawUInt16: 16,
+    DataFormat.Bfp8: 8,
+    DataFormat.Bfp8_b: 8,
+    DataFormat.Lf8: 8,
+    DataFormat.Fp8_e4m3: 8,
+    DataFormat.Int8: 8,
+    DataFormat.UInt8: 8,
+    DataFormat.RawUInt8: 8,
+    DataFormat.Bfp4: 4,
+    DataFormat.Bfp4_b: 4,
+    DataFormat.Bfp2: 2,
+    DataFormat.Bfp2_b: 2,
     DataFormat.Invalid: 0,
 }
 _BY_NAME = {df.name: df for df in DataFormat if df is not DataFormat.Invalid}

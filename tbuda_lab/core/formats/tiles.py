@@ -49,7 +49,7 @@ def pack_tiles(x: npt.ArrayLike, df: DataFormat, tile_dim: TileDim = (32, 32)) -
     if df.is_bfp:
         codes, shared = bfp.encode(quantise(tiles, DataFormat.Float32).reshape(*tiles.shape[:3], -1, 16), df)
         section = np.zeros((*tiles.shape[:3], exponent_bytes(df, tile_dim)), np.uint8)
-        section[..., :shared.shape[-1]] = shared
+        section[..., : shared.shape[-1]] = shared
         return np.concatenate([section, _squeeze(codes.reshape(tiles.shape), df.datum_bits)], axis=-1)
     return np.ascontiguousarray(_codes(tiles, df)).view(np.uint8)
 
@@ -60,13 +60,14 @@ def unpack_tiles(data: npt.ArrayLike, df: DataFormat, tile_dim: TileDim = (32, 3
     packed = np.ascontiguousarray(data, dtype=np.uint8)
     expected = tile_bytes(df, tile_dim, header=False)
     if packed.ndim != 4 or packed.shape[-1] != expected:
-        raise InputError(f"tiles of {df} {tile_dim[0]}x{tile_dim[1]} are (t, rt, ct, {expected}) bytes, "
-                         f"not {packed.shape}")
+        raise InputError(
+            f"tiles of {df} {tile_dim[0]}x{tile_dim[1]} are (t, rt, ct, {expected}) bytes, not {packed.shape}"
+        )
     datums = tile_dim[0] * tile_dim[1]
     if df.is_bfp:
         section = exponent_bytes(df, tile_dim)
         codes = _spread(packed[..., section:], df.datum_bits)
-        shared = packed[..., :datums // bfp.BLOCK]
+        shared = packed[..., : datums // bfp.BLOCK]
         values = bfp.decode(codes.reshape(*shared.shape, bfp.BLOCK), shared, df).reshape(*packed.shape[:3], datums)
     else:
         values = _values(packed.view(_WORD[df.datum_bits]), df)

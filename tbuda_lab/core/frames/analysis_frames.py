@@ -40,9 +40,13 @@ def memory_frame(result: Any, rev: int = 0) -> Frame:
 
 
 def frame_of_maps(
-    maps: Sequence[L1Map], dram: DramMap, device: DeviceSpec, chips: Sequence[int], rev: int = 0,
+    maps: Sequence[L1Map],
+    dram: DramMap,
+    device: DeviceSpec,
+    chips: Sequence[int],
+    rev: int = 0,
     kinds: Sequence[str] = KINDS,
-) -> Frame:  # fmt: skip
+) -> Frame:
     """The same columns of memory that was worked out already: of each op, and of the queues."""
     strings = Strings()
     columns: dict[str, np.ndarray] = {
@@ -56,11 +60,16 @@ def frame_of_maps(
         **_loads(dram),
     }
     meta: dict[str, Any] = {
-        "rev": rev, "l1_size": device.l1_size, "l1_reserved": device.l1_reserved, "kinds": list(kinds),
-        "locations": list(LOCATIONS), "capacity": dram.capacity, "cycles": list(dram.cycles),
+        "rev": rev,
+        "l1_size": device.l1_size,
+        "l1_reserved": device.l1_reserved,
+        "kinds": list(kinds),
+        "locations": list(LOCATIONS),
+        "capacity": dram.capacity,
+        "cycles": list(dram.cycles),
         "chips": [int(c) for c in chips],
         "channels": [[c.location, c.channel, c.start, c.end] for c in dram.channels],
-    }  # fmt: skip
+    }
     return Frame("memory", meta, columns, strings.table)
 
 
@@ -264,9 +273,16 @@ def links_frame(links: LinkMap, device: DeviceSpec) -> Frame:
         "flow_bytes": links.moved.astype("<f8"),
     }
     meta = {
-        "epoch": links.epoch, "chip": links.chip, "noc": links.noc, "cycles": links.cycles, "capacity": links.capacity,
-        "left_out": links.left_out, "size": list(device.noc_size), "columns": list(device.worker_cols),
+        "epoch": links.epoch,
+        "chip": links.chip,
+        "noc": links.noc,
+        "cycles": links.cycles,
+        "capacity": links.capacity,
+        "left_out": links.left_out,
+        "size": list(device.noc_size),
+        "columns": list(device.worker_cols),
         "rows": [int(device.physical_row(r, at)) for r in range(device.rows)],
-        "harvested": sorted(int(r) for r in device.harvested_by_chip[at]), "users": USERS,
-    }  # fmt: skip
+        "harvested": sorted(int(r) for r in device.harvested_by_chip[at]),
+        "users": USERS,
+    }
     return Frame(f"links:{links.epoch}:{links.noc}", meta, columns, strings.table)

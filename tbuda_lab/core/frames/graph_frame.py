@@ -20,7 +20,7 @@ from tbuda_lab.core.passes.pipeline import PassTrace
 KINDS = (*(k.value for k in NodeKind), "host")
 """Kinds of nodes, and ops that the host runs."""
 FIRST_OPEN = 30  # items that a first view may show
-FEW_ITEMS = 8    # a first view with fewer says too little: it opens on until it has more, if need be beyond FIRST_OPEN
+FEW_ITEMS = 8  # a first view with fewer says too little: it opens on until it has more, if need be beyond FIRST_OPEN
 MOST_OPEN = 120
 
 
@@ -180,7 +180,7 @@ def _edge_columns(tree: Hierarchy, strings: Strings) -> dict[str, np.ndarray]:
 
 
 def _layout_columns(tree: Hierarchy) -> dict[str, np.ndarray]:
-    children: list[list[tuple[int, int]]] = [[] for _ in tree.groups]   # (0 node | 1 group, index), topological
+    children: list[list[tuple[int, int]]] = [[] for _ in tree.groups]  # (0 node | 1 group, index), topological
     local: dict[tuple[int, int], int] = {}
     for n in range(len(tree.nodes)):
         child, home = (0, n), tree.home[n]
@@ -313,9 +313,15 @@ def pass_frame(trace: PassTrace, index: int, side: str = "after") -> Frame:
         "change_text": strings.column(r[2] for r in rows[:LISTED]),
     }
     meta = {
-        **plain.meta, "open": _groups_to_open(plain, change), "index": index, "side": side, "pass": step.name,
-        "doc": step.doc, "label": trace.labels[index], "changes": len(rows),
-    }  # fmt: skip
+        **plain.meta,
+        "open": _groups_to_open(plain, change),
+        "index": index,
+        "side": side,
+        "pass": step.name,
+        "doc": step.doc,
+        "label": trace.labels[index],
+        "changes": len(rows),
+    }
     return dataclasses.replace(plain, key="passgraph", meta=meta, columns=columns, strings=strings.table)
 
 

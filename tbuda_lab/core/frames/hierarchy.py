@@ -22,11 +22,11 @@ class Group:
 
     path: str
     label: str
-    parent: int               # index of the enclosing group, -1 for the root
+    parent: int  # index of the enclosing group, -1 for the root
     module_class: str = ""
     depth: int = 0
-    leaves: int = 0           # drawn nodes inside, at any depth
-    repeats: int = 0          # number of layers inside that are alike; 0 for a group that folds none
+    leaves: int = 0  # drawn nodes inside, at any depth
+    repeats: int = 0  # number of layers inside that are alike; 0 for a group that folds none
 
 
 @dataclasses.dataclass
@@ -34,8 +34,8 @@ class Hierarchy:
     """Groups (index 0 is the root) and, for each drawn node, the group it stands in."""
 
     groups: list[Group]
-    nodes: list[Node]         # drawn nodes, in topological order
-    home: list[int]           # group of each drawn node
+    nodes: list[Node]  # drawn nodes, in topological order
+    home: list[int]  # group of each drawn node
 
     def ancestors(self, group: int) -> list[int]:
         """The group itself and its enclosing ones, innermost first, root last."""
@@ -108,8 +108,11 @@ def _folds(
         numbered.sort()
         start = 0
         for at in range(1, len(numbered) + 1):
-            goes_on = at < len(numbered) and numbered[at][0] == numbered[at - 1][0] + 1 and (
-                content[numbered[at][1]] == content[numbered[start][1]])
+            goes_on = (
+                at < len(numbered)
+                and numbered[at][0] == numbered[at - 1][0] + 1
+                and (content[numbered[at][1]] == content[numbered[start][1]])
+            )
             if goes_on:
                 continue
             if at - start >= FOLDED:
@@ -178,8 +181,14 @@ def _group(prefix: tuple[str, ...], tail: tuple[str, ...], parent: int, depth: i
         return Group(path, _label((*modules, last), plain), parent, depth=depth)
     run, first = last.replace("-", "–"), last.first.split(".")
     if last[0].isdigit() and modules:  # a list's index says nothing without the name of the list
-        return Group(path, f"{modules[-1]}.{run} × {last.layers}", parent, f"each like {'.'.join(first[-2:])}", depth,
-                     repeats=last.layers)
+        return Group(
+            path,
+            f"{modules[-1]}.{run} × {last.layers}",
+            parent,
+            f"each like {'.'.join(first[-2:])}",
+            depth,
+            repeats=last.layers,
+        )
     return Group(path, f"{run} × {last.layers}", parent, f"each like {first[-1]}", depth, repeats=last.layers)
 
 

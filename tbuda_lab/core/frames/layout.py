@@ -65,7 +65,7 @@ def arrange(children: int, nets: tuple[Net, ...]) -> Order:
             targets.append(item(EXIT, number, last))
         chain, at = source, rank[source]
         for target in sorted(targets, key=lambda t: (rank[t], t)):
-            if rank[target] <= rank[source]:      # against the order: the container has a cycle
+            if rank[target] <= rank[source]:  # against the order: the container has a cycle
                 segments.append((source, target, number))
                 continue
             while at < rank[target] - 1:
@@ -162,11 +162,11 @@ def _crossings(rows: list[list[int]], order: list[int], down: list[list[int]]) -
 
 ITEM_NODE, ITEM_GROUP, ITEM_LANE, ITEM_ENTRY, ITEM_EXIT = range(5)
 
-CHAR = 6.6            # mean advance of a bold 11 px sans-serif letter
+CHAR = 6.6  # mean advance of a bold 11 px sans-serif letter
 LABEL_CHARS = 26
 NODE_HEIGHT = 34.0
 GROUP_HEIGHT = 40.0
-GROUP_EXTRA = 12.0   # room for the mark that opens a closed group
+GROUP_EXTRA = 12.0  # room for the mark that opens a closed group
 HEADER = 22.0
 PADDING = 12.0
 GAP_ACROSS = 16.0
@@ -181,8 +181,8 @@ PASSES = 6
 class GraphLayout:
     """Absolute boxes (x, y, w, h) per item, for the items of open groups; `visible` masks them."""
 
-    boxes: np.ndarray      # (items, 4) float64
-    visible: np.ndarray    # (items,) bool
+    boxes: np.ndarray  # (items, 4) float64
+    visible: np.ndarray  # (items,) bool
     size: tuple[float, float]
 
 
@@ -234,8 +234,9 @@ class _Scene:
         for i, g in enumerate(columns["item_group"].tolist()):
             self.members[g].append(i)
         self.segments: list[list[tuple[int, int]]] = [[] for _ in range(groups)]
-        for g, s, t in zip(columns["seg_group"].tolist(), columns["seg_source"].tolist(),
-                           columns["seg_target"].tolist(), strict=True):
+        for g, s, t in zip(
+            columns["seg_group"].tolist(), columns["seg_source"].tolist(), columns["seg_target"].tolist(), strict=True
+        ):
             self.segments[g].append((s, t))
         self.local: list[tuple[float, float, float, float]] = [(0.0, 0.0, 0.0, 0.0)] * self.count
 

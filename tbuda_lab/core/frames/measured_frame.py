@@ -37,18 +37,29 @@ def measured_frame(source: MeasuredProfile | MeasuredOverlay, kernels: KernelTab
     partner = {} if laid is None else {pair.measured.name: pair.op for pair in laid.match.pairs}
     columns["row_op"] = strings.column(partner.get(op.name, "") for op in ops)
     meta: dict[str, Any] = {
-        "name": profile.name, "source": profile.source, "arch": profile.arch, "total": profile.total,
-        "typed": profile.typed, "devices": len(profile.devices), "kernels": table.name,
-        "errors": [list(e) for e in table.errors], "findings": [str(f) for f in profile.findings[:MOST_FINDINGS]],
-        "finding_count": len(profile.findings), "matched": laid is not None,
+        "name": profile.name,
+        "source": profile.source,
+        "arch": profile.arch,
+        "total": profile.total,
+        "typed": profile.typed,
+        "devices": len(profile.devices),
+        "kernels": table.name,
+        "errors": [list(e) for e in table.errors],
+        "findings": [str(f) for f in profile.findings[:MOST_FINDINGS]],
+        "finding_count": len(profile.findings),
+        "matched": laid is not None,
         "by_kind": [[key[0], n, ns] for key, n, ns in profile.by("kind")],
         "by_section": [[key[0], n, ns] for key, n, ns in profile.by("section")][:MOST_NAMES],
-    }  # fmt: skip
+    }
     if laid is not None:
         columns |= _placed(laid, strings)
-        meta |= {"unmatched": [op.name for op in laid.match.unmatched[:MOST_NAMES]],
-                 "unmatched_count": len(laid.match.unmatched), "missing": list(laid.match.missing[:MOST_NAMES]),
-                 "missing_count": len(laid.match.missing), "runs": laid.match.runs}
+        meta |= {
+            "unmatched": [op.name for op in laid.match.unmatched[:MOST_NAMES]],
+            "unmatched_count": len(laid.match.unmatched),
+            "missing": list(laid.match.missing[:MOST_NAMES]),
+            "missing_count": len(laid.match.missing),
+            "runs": laid.match.runs,
+        }
     return Frame("measured", meta, columns, strings.table)
 
 
@@ -65,9 +76,13 @@ def _rows(
         return strings.column(get(op) for op in ops)
 
     return {
-        "row_name": text(lambda o: o.name), "row_code": text(lambda o: o.code), "row_kind": text(lambda o: o.kind),
-        "row_group": text(lambda o: o.group), "row_shape": text(lambda o: o.shape_text),
-        "row_section": text(lambda o: o.section), "row_fidelity": text(lambda o: o.fidelity),
+        "row_name": text(lambda o: o.name),
+        "row_code": text(lambda o: o.code),
+        "row_kind": text(lambda o: o.kind),
+        "row_group": text(lambda o: o.group),
+        "row_shape": text(lambda o: o.shape_text),
+        "row_section": text(lambda o: o.section),
+        "row_fidelity": text(lambda o: o.fidelity),
         "row_df": text(lambda o: o.outputs[0].datatype if o.outputs else ""),
         "row_cores": np.array([min(o.cores, 1 << 30) for o in ops], dtype="<u4"),
         "row_line": np.array([o.row for o in ops], dtype="<u4"),
@@ -77,7 +92,7 @@ def _rows(
         "row_table": np.array([np.nan if g is None else g.time for g in guesses], dtype="<f8"),
         "row_extrapolated": strings.column("" if g is None else g.extrapolated for g in guesses),
         **{f"row_{k}": np.array([b.get(k, np.nan) for b in bounds], dtype="<f8") for k in ("compute", "dram", "noc")},
-    }  # fmt: skip
+    }
 
 
 def _machine(profile: MeasuredProfile) -> Machine | None:
@@ -94,8 +109,9 @@ def _placed(laid: MeasuredOverlay, strings: Strings) -> dict[str, np.ndarray]:
 
     return {
         "op_name": strings.column(op.op for op in laid.ops),
-        "op_measured": number(lambda o: o.measured), "op_table": number(lambda o: o.ttnn),
+        "op_measured": number(lambda o: o.measured),
+        "op_table": number(lambda o: o.ttnn),
         "op_pipelined": number(lambda o: o.pipelined),
         "op_lost": number(lambda o: None if o.measured is None else o.lost),
         "op_extrapolated": strings.column(op.extrapolated for op in laid.ops),
-    }  # fmt: skip
+    }

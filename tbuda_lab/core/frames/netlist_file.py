@@ -85,8 +85,9 @@ def _untangle(reads: dict[str, list[str]], queues: dict[str, Queue]) -> dict[str
     split: dict[str, str] = {}
     while True:
         digraph = nx.DiGraph((s, name) for name, sources in reads.items() for s in sources)
-        circles = [c for c in nx.strongly_connected_components(digraph)
-                   if len(c) > 1 or any(digraph.has_edge(m, m) for m in c)]
+        circles = [
+            c for c in nx.strongly_connected_components(digraph) if len(c) > 1 or any(digraph.has_edge(m, m) for m in c)
+        ]
         if not circles:
             return split
         for circle in circles:
@@ -154,15 +155,17 @@ def queues_frame(n: Netlist, align: int) -> Frame:
         "queue_group": strings.column(groups[q.name].replace("_", " ") for q in queues),
         "queue_producer": strings.column(q.input for q in queues),
         "queue_readers": strings.column(readers.get(q.name, "host" if q.input != "HOST" else "") for q in queues),
-        "queue_df": strings.column(q.df.name + (f", {q.layout}" if q.layout not in (None, "tilized") else "")
-                                   for q in queues),
+        "queue_df": strings.column(
+            q.df.name + (f", {q.layout}" if q.layout not in (None, "tilized") else "") for q in queues
+        ),
         "queue_shape": strings.column("×".join(map(str, q.blocking.tiles(q.grid_size))) for q in queues),
         "queue_grid": strings.column(f"{q.grid_size[0]}×{q.grid_size[1]}" for q in queues),
         "queue_place": strings.column(map(_place, queues)),
         "queue_chip": strings.column(str(q.target_device) for q in queues),
         "queue_entries": np.array([min(max(q.entries, 0), _U4) for q in queues], dtype="<u4"),
-        "queue_bytes": np.array([float(queue_buffer_bytes(tables, q, align)) * len(q.buffers) for q in queues],
-                                dtype="<f8"),
+        "queue_bytes": np.array(
+            [float(queue_buffer_bytes(tables, q, align)) * len(q.buffers) for q in queues], dtype="<f8"
+        ),
     }
     return Frame("queues", {"count": len(queues)}, columns, strings.table)
 
@@ -220,8 +223,9 @@ def text_frame(n: Netlist, text: str, names: Sequence[str]) -> Frame:
     """
     lines = text.splitlines()
     sections = {k for k, line in enumerate(lines) if line[:1].strip() and line[0] not in "#-}]"}
-    starts = sorted(sections | {
-        span.line - 1 for where, span in n.source.items() if len(where) <= 3 and where[0] != "programs"})
+    starts = sorted(
+        sections | {span.line - 1 for where, span in n.source.items() if len(where) <= 3 and where[0] != "programs"}
+    )
     below = dict(zip(starts, [*starts[1:], len(lines)], strict=False))
     first: dict[str, int] = {}
     for where, span in n.source.items():
@@ -258,8 +262,7 @@ def netlist_frames(n: Netlist, text: str, *, arch: str | None = None, profile: s
     facts = _facts(n, arch)
     shown = netlists.expand(n, facts.align)
     names = [*shown.queues, *(op.name for _, op in shown.ops())]
-    drawn = [] if not any(shown.ops()) else [
-        graph_frame(op_graph(shown), "netlist"), ops_frame(shown, facts.device)]
+    drawn = [] if not any(shown.ops()) else [graph_frame(op_graph(shown), "netlist"), ops_frame(shown, facts.device)]
     return [
         _summary(shown, facts),
         findings_frame(shown, findings),
@@ -279,14 +282,21 @@ def _facts(n: Netlist, arch: str | None) -> NetlistFacts:
 def _summary(n: Netlist, facts: NetlistFacts) -> Frame:
     chips = {c for g in n.graphs.values() for c in _as_list(g.target_device)}
     counts: list[list[Any]] = [
-        [sum(len(g.ops) for g in n.graphs.values()), "ops"], [len(n.graphs), "graphs"], [len(n.queues), "queues"],
-        [len(n.programs), "programs"], [len(n.fused_ops), "fused ops"], [len(chips), "chips"],
+        [sum(len(g.ops) for g in n.graphs.values()), "ops"],
+        [len(n.graphs), "graphs"],
+        [len(n.queues), "queues"],
+        [len(n.programs), "programs"],
+        [len(n.fused_ops), "fused ops"],
+        [len(chips), "chips"],
     ]
-    return Frame("summary", {
-        "name": PurePath(n.path).name if n.path else "netlist",
-        "device": f"arch {', '.join(n.arch) or 'not written'}, drawn on {device_text(facts.device)}",
-        "counts": [[c, what[:-1] if c == 1 else what] for c, what in counts if c or what != "fused ops"],
-    })
+    return Frame(
+        "summary",
+        {
+            "name": PurePath(n.path).name if n.path else "netlist",
+            "device": f"arch {', '.join(n.arch) or 'not written'}, drawn on {device_text(facts.device)}",
+            "counts": [[c, what[:-1] if c == 1 else what] for c, what in counts if c or what != "fused ops"],
+        },
+    )
 
 
 def _as_list(device: int | list[int]) -> list[int]:

@@ -48,9 +48,25 @@ def op_cycles(n: Netlist, arch: str) -> npt.NDArray[np.float64]:
     for (kind, df, acc, fidelity, dim, approximate, vector, l1_acc, share), members in pieces.items():
         t, mm, mn, ur, uc, m_k, u_kt, z = np.array([counts for _, counts in members], np.int64).T
         try:
-            result = cycles(kind, arch=arch, df=df, acc_df=acc, fidelity=fidelity, t=t, mblock_m=mm, mblock_n=mn,
-                           ublock_r=ur, ublock_c=uc, m_k=m_k, u_kt=u_kt, z=z, dim=dim, approximate=approximate,
-                           vector=vector, l1_acc=l1_acc)
+            result = cycles(
+                kind,
+                arch=arch,
+                df=df,
+                acc_df=acc,
+                fidelity=fidelity,
+                t=t,
+                mblock_m=mm,
+                mblock_n=mn,
+                ublock_r=ur,
+                ublock_c=uc,
+                m_k=m_k,
+                u_kt=u_kt,
+                z=z,
+                dim=dim,
+                approximate=approximate,
+                vector=vector,
+                l1_acc=l1_acc,
+            )
         except (TbudaError, KeyError, ValueError):
             continue
         np.add.at(total, [index for index, _ in members], result * share)
@@ -73,8 +89,17 @@ def _key(op: NetOp, part: NetOp | SubOp) -> tuple[Any, ...] | None:
     supported = dim in (None, "r", "c", "z", "rc") and vector in ("r", "c", "rc")
     if not supported or op.inputs[0].df is DataFormat.Invalid:
         return None
-    return (part.type, op.inputs[0].df, op.acc_df, fidelity, dim, bool(a.get("approximate_mode")), vector,
-            bool(a.get("l1_acc")), fused_share(part.type, isinstance(part, SubOp) and "dest" in part.inputs))
+    return (
+        part.type,
+        op.inputs[0].df,
+        op.acc_df,
+        fidelity,
+        dim,
+        bool(a.get("approximate_mode")),
+        vector,
+        bool(a.get("l1_acc")),
+        fused_share(part.type, isinstance(part, SubOp) and "dest" in part.inputs),
+    )
 
 
 def _counts(op: NetOp, part: NetOp | SubOp) -> tuple[int, ...]:
@@ -144,10 +169,18 @@ def ops_frame(n: Netlist, device: DeviceSpec) -> Frame:
     rows = min(max([device.rows, *(boxes[:, 0] + boxes[:, 2]).tolist()]), _MOST_SIDE)
     cols = min(max([device.cols, *(boxes[:, 1] + boxes[:, 3]).tolist()]), _MOST_SIDE)
     meta = {
-        "device": device.name, "arch": device.arch, "rows": rows, "cols": cols,
-        "device_rows": device.rows, "device_cols": device.cols,
-        "harvested": [], "physical": list(range(rows)), "chips": sorted(set(chips.tolist())),
-        "clock_hz": float(device.clock_hz), "l1": int(device.l1_usable), "graphs": list(n.graphs),
+        "device": device.name,
+        "arch": device.arch,
+        "rows": rows,
+        "cols": cols,
+        "device_rows": device.rows,
+        "device_cols": device.cols,
+        "harvested": [],
+        "physical": list(range(rows)),
+        "chips": sorted(set(chips.tolist())),
+        "clock_hz": float(device.clock_hz),
+        "l1": int(device.l1_usable),
+        "graphs": list(n.graphs),
         "total_cycles": total_cycles(columns["epoch_temporal"], columns["epoch_cycles"]),
         "directions": ["fwd"] * len(n.graphs),
     }

@@ -103,9 +103,7 @@ def ops_frame(
     chosen = np.empty(len(names), dtype=CANDIDATE)
     for i, (spot, table) in enumerate(zip(placed, models, strict=True)):
         chosen[i] = table.rows[spot.row]
-    places = np.array(
-        [(p.epoch, p.chip, *p.start, *p.size, p.transposed) for p in placed], dtype="<i8"
-    ).reshape(-1, 7)
+    places = np.array([(p.epoch, p.chip, *p.start, *p.size, p.transposed) for p in placed], dtype="<i8").reshape(-1, 7)
     columns: dict[str, np.ndarray] = {
         **facts.columns,
         "op_stream": strings.column(chosen["stream"].tolist()),
@@ -259,7 +257,15 @@ def _meta(placement: Placement, device: DeviceSpec, columns: dict[str, np.ndarra
 
 
 TEXTS = {
-    "op_name", "op_type", "op_module", "op_location", "op_df", "op_fidelity", "op_stream", "op_limiter", "op_bound",
+    "op_name",
+    "op_type",
+    "op_module",
+    "op_location",
+    "op_df",
+    "op_fidelity",
+    "op_stream",
+    "op_limiter",
+    "op_bound",
 }
 
 
@@ -297,10 +303,19 @@ def epoch_totals(frame: Frame) -> list[dict[str, Any]]:
     for epoch in range(len(c["epoch_cycles"])):
         members = np.flatnonzero(c["op_epoch"] == epoch)
         slowest = names[members[paces[members].argmax()]] if members.size else ""
-        epoch_totals.append({
-            "epoch": epoch, "temporal": int(c["epoch_temporal"][epoch]), "chip": int(c["epoch_chip"][epoch]),
-            "ops": int(members.size), "cores": int(c["epoch_cores"][epoch]), "cycles": float(c["epoch_cycles"][epoch]),
-            "limiter_cycles": float(limits[epoch]), "slowest": slowest, "time": float(times[epoch]),
-            "limits": "" if texts is None else texts[epoch], "balance": float(c["epoch_busy"][epoch]),
-        })  # fmt: skip
+        epoch_totals.append(
+            {
+                "epoch": epoch,
+                "temporal": int(c["epoch_temporal"][epoch]),
+                "chip": int(c["epoch_chip"][epoch]),
+                "ops": int(members.size),
+                "cores": int(c["epoch_cores"][epoch]),
+                "cycles": float(c["epoch_cycles"][epoch]),
+                "limiter_cycles": float(limits[epoch]),
+                "slowest": slowest,
+                "time": float(times[epoch]),
+                "limits": "" if texts is None else texts[epoch],
+                "balance": float(c["epoch_busy"][epoch]),
+            }
+        )
     return epoch_totals

@@ -77,8 +77,14 @@ def live_frame(step: RunStep, stalled: Sequence[str] = (), cycle: int | None = N
     at a fork; cycle: where on the timeline of one input the op at work ends, None where that is not known."""
     columns = {"done": step.done.astype("<u4"), "level": step.levels.astype("<u4")}
     meta = {
-        "input": step.input, "total": step.total, "epoch": step.epoch, "op": step.op, "paused": step.paused,
-        "running": step.running, "stalled": list(stalled), "cycle": cycle,
+        "input": step.input,
+        "total": step.total,
+        "epoch": step.epoch,
+        "op": step.op,
+        "paused": step.paused,
+        "running": step.running,
+        "stalled": list(stalled),
+        "cycle": cycle,
     }
     return Frame("live", meta, columns)
 
@@ -104,9 +110,12 @@ def checks_frame(checks: Checks) -> Frame:
         columns[f"check_tiles_{axis}"] = np.array([c.tiles.shape[at] for c in ops], dtype="<u4")
     failed = [c.comparison.name for c in ops if not c.comparison.passes(checks.min_pcc)]
     meta = {
-        "min_pcc": checks.min_pcc, "first": failed[0] if failed else "", "failed": len(failed),
+        "min_pcc": checks.min_pcc,
+        "first": failed[0] if failed else "",
+        "failed": len(failed),
         "stages": {stage: min(c.pcc for c in each) for stage, each in checks.stages.items() if each},
-        "unchecked": list(checks.unchecked)[:50], "worst": min((c.comparison.pcc for c in ops), default=1.0),
+        "unchecked": list(checks.unchecked)[:50],
+        "worst": min((c.comparison.pcc for c in ops), default=1.0),
     }
     return Frame("checks", meta, columns, strings.table)
 
@@ -182,11 +191,16 @@ def trace_frame(epoch_trace: EpochTrace, rev: int, batches: Sequence[int] = ()) 
     for at, field in enumerate(("row", "col", "rows", "cols")):
         columns[f"lane_{field}"] = np.array([op.cores[at] for op in trace.ops], dtype="<u2")
     meta = {
-        "rev": rev, "batch": epoch_trace.batch, "per_run": epoch_trace.per_run,
+        "rev": rev,
+        "batch": epoch_trace.batch,
+        "per_run": epoch_trace.per_run,
         "cycles": max(epoch_trace.cycles, trace.cycles),
-        "events": len(trace), "clock_hz": trace.clock_hz, "kinds": list(KIND_NAMES),
+        "events": len(trace),
+        "clock_hz": trace.clock_hz,
+        "kinds": list(KIND_NAMES),
         "deadlocked": epoch_trace.deadlocked,
-        "batches": list(batches), "switch": epoch_trace.constants.switch,
+        "batches": list(batches),
+        "switch": epoch_trace.constants.switch,
     }
     return Frame("trace", meta, columns, strings.table)
 
@@ -247,7 +261,9 @@ def moment_frame(trace: Trace, cycle: int, rev: int = 0) -> Frame:
     lanes = [trace.ops[i] for i in moment.op.tolist()]
     columns = {
         "op": strings.column(op.name for op in lanes),
-        "lane": moment.op.astype("<u4"), "input": moment.input.astype("<i4"), "kind": moment.kind.astype("u1"),
+        "lane": moment.op.astype("<u4"),
+        "input": moment.input.astype("<i4"),
+        "kind": moment.kind.astype("u1"),
         "cause": moment.cause.astype("<i4"),
     }
     for at, field in enumerate(("row", "col", "rows", "cols")):

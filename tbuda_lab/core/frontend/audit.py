@@ -63,18 +63,23 @@ def _own_gradient(graph: Graph, node: Node, values: Values) -> torch.Tensor:
 
 
 def graph_step(
-    graph: Graph, feed: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor] | None = None,
+    graph: Graph,
+    feed: Mapping[str, torch.Tensor],
+    weights: Mapping[str, torch.Tensor] | None = None,
     dtype: torch.dtype = torch.float32,
-) -> EagerStep:  # fmt: skip
+) -> EagerStep:
     """The loss of a batch and its gradients by the weights, by torch's autograd of the graph's ops, element by element.
 
     feed: every input of the graph for the whole batch; weights: values instead of the graph's own.
     """
     leaves = {
-        n.name: (weights[n.name] if weights and n.name in weights else to_tensor(n.value)).to(dtype, copy=True)
-        .reshape(n.shape).requires_grad_()
-        for n in graph.of_kind(NodeKind.PARAMETER) if n.attrs.get(TRAINABLE) and n.value is not None
-    }  # fmt: skip
+        n.name: (weights[n.name] if weights and n.name in weights else to_tensor(n.value))
+        .to(dtype, copy=True)
+        .reshape(n.shape)
+        .requires_grad_()
+        for n in graph.of_kind(NodeKind.PARAMETER)
+        if n.attrs.get(TRAINABLE) and n.value is not None
+    }
     order = graph.topological()
     total = torch.zeros((), dtype=dtype)
     with torch.enable_grad():
@@ -109,9 +114,16 @@ def _losses(
 
 
 def audit(
-    model: torch.nn.Module, loss: torch.nn.Module, graph: Graph, feed: Mapping[str, torch.Tensor], inputs: Any,
-    targets: Sequence[torch.Tensor], *, drops: bool = True, names: Mapping[str, str] | None = None,
-) -> None:  # fmt: skip
+    model: torch.nn.Module,
+    loss: torch.nn.Module,
+    graph: Graph,
+    feed: Mapping[str, torch.Tensor],
+    inputs: Any,
+    targets: Sequence[torch.Tensor],
+    *,
+    drops: bool = True,
+    names: Mapping[str, str] | None = None,
+) -> None:
     """Compare one step of a graph that ends in a loss with the modules that it was made of.
 
     feed: inputs and targets by name, the whole batch in dim 0, without the masks of dropouts, which are drawn as torch
@@ -141,9 +153,15 @@ def audit(
 
 
 def _compare(
-    model: torch.nn.Module, loss: torch.nn.Module, graph: Graph, feed: Mapping[str, torch.Tensor], inputs: Any,
-    targets: Sequence[torch.Tensor], drops: bool, names: Mapping[str, str],
-) -> dict[str, str]:  # fmt: skip
+    model: torch.nn.Module,
+    loss: torch.nn.Module,
+    graph: Graph,
+    feed: Mapping[str, torch.Tensor],
+    inputs: Any,
+    targets: Sequence[torch.Tensor],
+    drops: bool,
+    names: Mapping[str, str],
+) -> dict[str, str]:
     """`differences` of one step; none where torch itself refuses the sample, for then the trace says why."""
     try:
         with contextlib.nullcontext() if drops else NoDropouts():
@@ -193,8 +211,9 @@ def _findings(model: torch.nn.Module, off: Mapping[str, str]) -> list[Diagnostic
     fix = "leave it out for the device, or place that part of the model on a CPUDevice, where torch trains it"
     causes = suspects(model)
     rows = [Diagnostic("error", where, "gradient", what, fix) for where, what in causes]
-    return rows + [Diagnostic("error", name or "loss", "gradient", text, "" if causes else fix)
-                   for name, text in off.items()]  # fmt: skip
+    return rows + [
+        Diagnostic("error", name or "loss", "gradient", text, "" if causes else fix) for name, text in off.items()
+    ]
 
 
 def suspects(model: torch.nn.Module) -> list[tuple[str, str]]:
@@ -206,8 +225,10 @@ def suspects(model: torch.nn.Module) -> list[tuple[str, str]]:
         if layer.training and (p := active_dropout(layer)):
             found.append((name, f"{type(layer).__name__} drops with probability {p:g} inside"))
     for name, parameter in model.named_parameters():
-        for hook in (*(parameter._backward_hooks or {}).values(),
-                     *(getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values()):  # fmt: skip
+        for hook in (
+            *(parameter._backward_hooks or {}).values(),
+            *(getattr(parameter, "_post_accumulate_grad_hooks", None) or {}).values(),
+        ):
             found.append((function_line(hook) or name, f"a hook of parameter {name!r}"))
     return found
 

@@ -197,8 +197,10 @@ class Calls:
         pieces = list(out) if isinstance(out, tuple | list) else [out]
         if all(p.numel() == 0 for p in pieces):  # nothing computes it, so it is known
             return self.constant(torch.empty(out.shape, dtype=out.dtype)) if len(pieces) == 1 else None
-        if isinstance(out, tuple | list) and target._schema.name == "aten::split_with_sizes" and any(
-            p.numel() == 0 for p in pieces
+        if (
+            isinstance(out, tuple | list)
+            and target._schema.name == "aten::split_with_sizes"
+            and any(p.numel() == 0 for p in pieces)
         ):
             return self._split(args[0], [int(n) for n in args[1]], args[2] if len(args) > 2 else 0)
         if any(self.dtype(v).is_complex for v in leaves if isinstance(v, AtenValue | FoldedValue)) or any(

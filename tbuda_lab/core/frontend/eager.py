@@ -89,9 +89,12 @@ def is_code(value: Any) -> bool:
 @contextlib.contextmanager
 def classes_kept(module: torch.nn.Module) -> Iterator[None]:
     """Class attributes, which copies of a module share with it, are afterwards what they were."""
-    saved = [(kind, name, value, copy.copy(value) if isinstance(value, _CONTAINERS) else None)
-             for kind in own_classes(module) for name, value in vars(kind).items()
-             if not name.startswith("__") and not is_code(value)]  # fmt: skip
+    saved = [
+        (kind, name, value, copy.copy(value) if isinstance(value, _CONTAINERS) else None)
+        for kind in own_classes(module)
+        for name, value in vars(kind).items()
+        if not name.startswith("__") and not is_code(value)
+    ]
     names = {kind: set(vars(kind)) for kind in own_classes(module)}
     try:
         yield
@@ -162,9 +165,13 @@ class EagerStep:
 
 
 def eager_steps(
-    model: torch.nn.Module, loss: torch.nn.Module, inputs: Any, targets: Sequence[torch.Tensor],
-    weights: Mapping[str, torch.Tensor], count: int = 2,
-) -> list[EagerStep]:  # fmt: skip
+    model: torch.nn.Module,
+    loss: torch.nn.Module,
+    inputs: Any,
+    targets: Sequence[torch.Tensor],
+    weights: Mapping[str, torch.Tensor],
+    count: int = 2,
+) -> list[EagerStep]:
     """Passes of copies of a model and its loss for one batch, one after the other, with the same seeds, no step of an
     optimizer between. weights: values instead of the modules' own, by name. Empty where a module cannot be copied."""
     bound = bind(model.forward, inputs)
@@ -186,9 +193,12 @@ def eager_steps(
 
 
 def _step(
-    model: torch.nn.Module, loss: torch.nn.Module, bound: BoundInputs, targets: Sequence[torch.Tensor],
+    model: torch.nn.Module,
+    loss: torch.nn.Module,
+    bound: BoundInputs,
+    targets: Sequence[torch.Tensor],
     leaves: Mapping[str, torch.nn.Parameter],
-) -> EagerStep:  # fmt: skip
+) -> EagerStep:
     with same_seeds(), torch.enable_grad():
         values = [v for v in pytree.tree_leaves(call(model, bound)) if isinstance(v, torch.Tensor)]
         returned = [v for v in pytree.tree_leaves(loss(*values, *targets)) if isinstance(v, torch.Tensor)]

@@ -242,8 +242,10 @@ def check_input(node: Node, tensor: torch.Tensor) -> None:
     """Raise `InputError` unless `tensor` may be fed to `node`."""
     shape, actual = tuple(node.shape), tuple(tensor.shape)
     if FIXED in node.attrs and (actual != shape or tensor.reshape(-1).tolist() != node.attrs[FIXED]):
-        raise InputError(f"input {node.name!r} decides shapes or counts of the model, which was traced for "
-                         f"{node.attrs[FIXED]}; trace it again for other values")
+        raise InputError(
+            f"input {node.name!r} decides shapes or counts of the model, which was traced for "
+            f"{node.attrs[FIXED]}; trace it again for other values"
+        )
     fits = actual == shape or (
         shape and shape[0] == 1 and actual[1:] == shape[1:] and len(actual) == len(shape) and actual[0] >= 1
     )

@@ -83,9 +83,17 @@ class Node:
     def clone(self) -> Node:
         """A copy that can be edited. Each field by itself: a third of the time of copy.copy."""
         return Node(
-            self.name, self.kind, self.shape, self.op, self.inputs, self.df, self.origin, self.value, dict(self.attrs),
+            self.name,
+            self.kind,
+            self.shape,
+            self.op,
+            self.inputs,
+            self.df,
+            self.origin,
+            self.value,
+            dict(self.attrs),
             self.recipe,
-        )  # fmt: skip
+        )
 
 
 class GraphError(TbudaError, ValueError):

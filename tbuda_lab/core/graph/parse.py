@@ -223,8 +223,11 @@ class _Parser:
                 return ""
             if self.accept("fill"):
                 if math.prod(node.shape) * dtype.itemsize > MAX_FILL:
-                    raise self.error(f"the value of {node.name!r}: fill makes {size_text(MAX_FILL)} at most, not "
-                                     f"{shape_text(node.shape)} of {dtype}", 1)
+                    raise self.error(
+                        f"the value of {node.name!r}: fill makes {size_text(MAX_FILL)} at most, not "
+                        f"{shape_text(node.shape)} of {dtype}",
+                        1,
+                    )
                 self.budget.take_array(node.shape, dtype.itemsize, f"the value of {node.name!r}")
                 node.value = np.full(node.shape, self.literal(), dtype)
                 return ""

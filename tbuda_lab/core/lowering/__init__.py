@@ -187,5 +187,6 @@ def _check_canonical(graph: Graph) -> None:
                 f"{HOST_FIX}; CPU fallback (add_cpu_fallback_ops) does the latter",
             )
         )
-    raise UnsupportedOp(f"{len(missing)} op(s) of graph {graph.name!r} cannot be lowered", findings,
-                        [node.name for node in missing])
+    raise UnsupportedOp(
+        f"{len(missing)} op(s) of graph {graph.name!r} cannot be lowered", findings, [node.name for node in missing]
+    )

@@ -71,7 +71,8 @@ class LoweringContext:
         where = self.node.where
         kind = self.node.op.type if self.node.op else self.node.kind.value
         return UnsupportedOp(
-            f"cannot lower {self.node.name!r} ({kind})", [Diagnostic("error", where, "lowering", message, fix)],
+            f"cannot lower {self.node.name!r} ({kind})",
+            [Diagnostic("error", where, "lowering", message, fix)],
             [self.node.name],
         )
 
@@ -89,8 +90,15 @@ class LoweringContext:
     def read_once(self, value: TileValue) -> TileValue:
         """An input of the model through a nop: the parts of an op would each fetch all of it from DRAM."""
         shape = (1, *collapse(value.shape))
-        nop = Node(self.out.unique(f"{self.node.name}_input_nop_0"), NodeKind.OP, shape, HwUnary("nop"),
-                   (self.edge(value),), origin=self.node.origin, attrs={"inserted": True})  # fmt: skip
+        nop = Node(
+            self.out.unique(f"{self.node.name}_input_nop_0"),
+            NodeKind.OP,
+            shape,
+            HwUnary("nop"),
+            (self.edge(value),),
+            origin=self.node.origin,
+            attrs={"inserted": True},
+        )
         return dataclasses.replace(value, node=self.out.add(nop).name, tms=())
 
     def edge(self, value: TileValue) -> Edge:
@@ -158,8 +166,16 @@ class LoweringContext:
             value = None if node.value is None else arrange(layout, node.value).reshape(1, 1, *shape)
             attrs = {**node.attrs, "layout": layout, "layout_of": name}
             self.out.add(
-                Node(own, node.kind, (1, 1, *shape), origin=node.origin, value=value, attrs=attrs, recipe=node.recipe,
-                     df=node.df)
+                Node(
+                    own,
+                    node.kind,
+                    (1, 1, *shape),
+                    origin=node.origin,
+                    value=value,
+                    attrs=attrs,
+                    recipe=node.recipe,
+                    df=node.df,
+                )
             )
         return self._stored_value(own, self.out[own].shape[1:])
 

@@ -124,9 +124,7 @@ def _columns(ctx: LoweringContext, x: TileValue, entries: np.ndarray, share: ran
     picked = ctx.pick_rows(x, (len(share), rows, cin), own - np.array([share.start, 0, 0]))
     if len(share) == 1:
         return picked.relabel((1, 1, *picked.shape[-2:]))
-    return picked.through(
-        hstack(len(share)), shape=(1, 1, rows, len(share) * tiles_of(cin) * TILE), zero_r=True
-    )
+    return picked.through(hstack(len(share)), shape=(1, 1, rows, len(share) * tiles_of(cin) * TILE), zero_r=True)
 
 
 @lowers("max_pool2d_rows")

@@ -79,8 +79,11 @@ def _refuse_words(graph: Graph, words: set[str], device: DeviceSpec) -> None:
             fix = "the host does it; keep to sums, maxima and selections, and to moves of whole tiles"
             refused[name] = Diagnostic("error", name, "whole-numbers", fault, fix)
     if refused:
-        raise UnsupportedOp(f"{quantity(len(refused), 'op')} on 32-bit whole numbers have no form on the device",
-                            list(refused.values()), list(refused))  # fmt: skip
+        raise UnsupportedOp(
+            f"{quantity(len(refused), 'op')} on 32-bit whole numbers have no form on the device",
+            list(refused.values()),
+            list(refused),
+        )
 
 
 def _fault_of_words(graph: Graph, node: Node, words: set[str], device: DeviceSpec) -> str:
@@ -102,14 +105,18 @@ def _fault_of_words(graph: Graph, node: Node, words: set[str], device: DeviceSpe
 def _refuse_integers(graph: Graph) -> None:
     users = graph.users()
     faults = [
-        Diagnostic("error", reader, "integer-weight",
-                   f"it reads {node.name} as {node.df.name}, and its arithmetic is of floats",
-                   "give the weight a float dev_data_format, such as Bfp8_b, or use op.Quantize and op.Dequantize")
+        Diagnostic(
+            "error",
+            reader,
+            "integer-weight",
+            f"it reads {node.name} as {node.df.name}, and its arithmetic is of floats",
+            "give the weight a float dev_data_format, such as Bfp8_b, or use op.Quantize and op.Dequantize",
+        )
         for node in graph.of_kind(NodeKind.PARAMETER)
         if node.df is not None and not node.df.is_float
         for reader, _ in users[node.name]
         if isinstance(graph[reader].op, HwMatmul | HwBinary | HwUnary | HwReduce)
-    ]  # fmt: skip
+    ]
     if faults:
         raise UnsupportedOp(f"{quantity(len(faults), 'op')} would calculate with integers", faults)
 

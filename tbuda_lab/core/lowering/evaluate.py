@@ -40,7 +40,10 @@ _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "cosine": torch.cos,
 }
 _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "add": torch.add, "subtract": torch.subtract, "multiply": torch.multiply, "maximum": torch.maximum,
+    "add": torch.add,
+    "subtract": torch.subtract,
+    "multiply": torch.multiply,
+    "maximum": torch.maximum,
 }
 
 

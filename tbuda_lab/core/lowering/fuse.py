@@ -38,9 +38,23 @@ MAX_SUMS = 2
 """Sums in a fused op: of each one operand goes to a whole row or column of cores, and no more than two inputs of a
 fused op can (routing.md, N16)."""
 _UNARY = frozenset(
-    ("exp", "log", "sqrt", "reciprocal", "sigmoid", "tanh", "gelu", "gelu_derivative", "lrelu", "abs", "power",
-     "sine", "cosine", "square")
-)  # fmt: skip
+    (
+        "exp",
+        "log",
+        "sqrt",
+        "reciprocal",
+        "sigmoid",
+        "tanh",
+        "gelu",
+        "gelu_derivative",
+        "lrelu",
+        "abs",
+        "power",
+        "sine",
+        "cosine",
+        "square",
+    )
+)
 _BINARY = frozenset(("add", "subtract", "multiply", "maximum"))
 _FACTS = ("intermed_df", "acc_df", "fidelity")
 
@@ -94,8 +108,13 @@ def _number(graph: Graph) -> None:
     for node in graph:
         if "fused" in node.attrs:
             old, new[node.name] = node.name, next(free)
-            new.update({n.name: n.name.replace(old, new[old], 1) for n in graph if n.sources == (old,)
-                        and n.attrs.get("inserted") and n.name.startswith(f"{old}_output_nop")})  # fmt: skip
+            new.update(
+                {
+                    n.name: n.name.replace(old, new[old], 1)
+                    for n in graph
+                    if n.sources == (old,) and n.attrs.get("inserted") and n.name.startswith(f"{old}_output_nop")
+                }
+            )
     for node in graph:
         node.name = new.get(node.name, node.name)
         node.inputs = tuple(dataclasses.replace(e, source=new.get(e.source, e.source)) for e in node.inputs)
@@ -106,8 +125,15 @@ def _untilize(graph: Graph, node: Node, users: Users) -> None:
     """A nop between a fused op and the host's queue: no fused op untilizes."""
     for name, _ in users[node.name]:
         if graph[name].kind is NodeKind.OUTPUT and WRITES not in graph[name].attrs:
-            nop = Node(graph.unique(f"{node.name}_output_nop_0"), NodeKind.OP, node.shape, HwUnary("nop"),
-                       (Edge(node.name),), origin=node.origin, df=node.df)  # fmt: skip
+            nop = Node(
+                graph.unique(f"{node.name}_output_nop_0"),
+                NodeKind.OP,
+                node.shape,
+                HwUnary("nop"),
+                (Edge(node.name),),
+                origin=node.origin,
+                df=node.df,
+            )
             nop.attrs = {"inserted": True, **{k: node.attrs[k] for k in _FACTS if k in node.attrs}}
             graph.add(nop)
             graph[name].inputs = (dataclasses.replace(graph[name].inputs[0], source=nop.name),)
@@ -170,9 +196,7 @@ def _join_fills(graph: Graph, users: Users, apart: Collection[str]) -> None:
             del node.attrs[SPREADS]
 
 
-def _takes_spread(
-    graph: Graph, name: str, port: int, users: Users, apart: Collection[str], outputs: bool
-) -> bool:
+def _takes_spread(graph: Graph, name: str, port: int, users: Users, apart: Collection[str], outputs: bool) -> bool:
     node = graph[name]
     if node.kind is not NodeKind.OP or not isinstance(node.op, HwBinary) or node.op.fn not in ARITHMETIC:
         return False
@@ -261,8 +285,11 @@ def _joins(graph: Graph, node: Node, readers: Sequence[tuple[str, int]], lengths
     if lengths is None:
         edges = [graph[name].inputs[port] for name, port in readers]
         shapes = {tile_shape(graph[name].shape) for name, _ in readers}
-        return _Lengths(tile_shape(node.shape)) if not any(e.tms for e in edges) and shapes == {
-            tile_shape(node.shape)} else None
+        return (
+            _Lengths(tile_shape(node.shape))
+            if not any(e.tms for e in edges) and shapes == {tile_shape(node.shape)}
+            else None
+        )
     result: _Lengths | None = lengths
     for name, port in readers:
         result = _reads(node, graph[name], port, result) if result is not None else None

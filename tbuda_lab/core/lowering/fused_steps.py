@@ -78,9 +78,7 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
         if arch == "grayskull" and "dest" in [name for name, _ in operands[1:]]:
             operands.reverse()
         names = tuple(name for name, _ in operands)
-        done = [
-            j for j in sorted({~ref for ref in refs if ref < 0}) if place[j] != "dest" and max(readers[j]) == k
-        ]
+        done = [j for j in sorted({~ref for ref in refs if ref < 0}) if place[j] != "dest" and max(readers[j]) == k]
         inputs_done = tuple(f"input{ref}" for ref in sorted(refs) if ref >= 0 and last_of[ref] == k > first_of[ref])
         repeated = [j for j in done if any(_is_widened(op, reader, ~j) for reader in readers[j])]
         if k == len(op.steps) - 1:

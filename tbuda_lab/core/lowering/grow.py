@@ -96,8 +96,9 @@ def grow(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
                 best = asked
                 if not height <= asked <= MOST_ASKED * height:
                     text = f"its {height} tiles of rows, and those of what shares them, cannot be {asked}"
-                    wrong = Diagnostic("error", members[0].name, "op_rows", text,
-                                       f"{height} to {MOST_ASKED * height} tiles")  # fmt: skip
+                    wrong = Diagnostic(
+                        "error", members[0].name, "op_rows", text, f"{height} to {MOST_ASKED * height} tiles"
+                    )
                     raise OverrideError("rows cannot be padded as asked", [wrong])
             if best > height:
                 grown[root] = best
@@ -116,17 +117,36 @@ def _requests(graph: Graph, rows: _SharedRows, options: CompileOptions) -> dict[
         node = graph.nodes.get(name)
         if node is None or node.kind is not NodeKind.OP:
             near = difflib.get_close_matches(name, [n.name for n in graph.ops], 3)
-            wrong.append(Diagnostic("error", name, "paddings", "the lowered graph has no such op",
-                                    f"name one that it has{': ' * bool(near)}{', '.join(near)}"))  # fmt: skip
+            wrong.append(
+                Diagnostic(
+                    "error",
+                    name,
+                    "paddings",
+                    "the lowered graph has no such op",
+                    f"name one that it has{': ' * bool(near)}{', '.join(near)}",
+                )
+            )
         elif pads and rows.find(name) in fixed:
             wrong.append(
-                Diagnostic("error", name, "paddings", "an input, an output, a transposition, a sum or a maximum "
-                           "over rows, or an exponential shares its rows and would find what stands in the padding",
-                           "pad ops between pickers (convolutions, poolings), or pad the input of the model")
-            )  # fmt: skip
+                Diagnostic(
+                    "error",
+                    name,
+                    "paddings",
+                    "an input, an output, a transposition, a sum or a maximum "
+                    "over rows, or an exponential shares its rows and would find what stands in the padding",
+                    "pad ops between pickers (convolutions, poolings), or pad the input of the model",
+                )
+            )
         elif requests.setdefault(rows.find(name), pads) != pads:
-            wrong.append(Diagnostic("error", name, "paddings", "an op that shares its rows is asked for "
-                                    "something else", "ask for one of the two"))  # fmt: skip
+            wrong.append(
+                Diagnostic(
+                    "error",
+                    name,
+                    "paddings",
+                    "an op that shares its rows is asked for something else",
+                    "ask for one of the two",
+                )
+            )
     if wrong:
         raise OverrideError("rows cannot be padded as asked", wrong)
     return requests

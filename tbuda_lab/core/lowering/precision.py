@@ -30,16 +30,28 @@ def amp_rules(level: int, family: str) -> tuple[PrecisionRule, ...]:
     if (family or "ba"[level - 1]) == "b":
         sixteen, eight = DataFormat.Float16_b, DataFormat.Bfp8_b
         return (
-            PrecisionRule("AMP 1: products in 8-bit blocks", op_type="matmul", output_df=eight, intermediate_df=sixteen,
-                          accumulate_df=sixteen, math_fidelity=MathFidelity.HiFi2,
-                          inputs=((1, eight, False), (2, eight, False))),
+            PrecisionRule(
+                "AMP 1: products in 8-bit blocks",
+                op_type="matmul",
+                output_df=eight,
+                intermediate_df=sixteen,
+                accumulate_df=sixteen,
+                math_fidelity=MathFidelity.HiFi2,
+                inputs=((1, eight, False), (2, eight, False)),
+            ),
             PrecisionRule("AMP 1: softmax keeps 16 bits", op_type="softmax", output_df=sixteen),
             PrecisionRule("AMP 1: layernorm keeps 16 bits", op_type="layernorm", output_df=sixteen),
         )
     sixteen, eight = DataFormat.Float16, DataFormat.Bfp8
     return (
-        PrecisionRule("AMP 2: products in 8-bit blocks", op_type="matmul", output_df=eight, intermediate_df=sixteen,
-                      accumulate_df=sixteen, inputs=((0, eight, False), (1, eight, False), (2, eight, False))),
+        PrecisionRule(
+            "AMP 2: products in 8-bit blocks",
+            op_type="matmul",
+            output_df=eight,
+            intermediate_df=sixteen,
+            accumulate_df=sixteen,
+            inputs=((0, eight, False), (1, eight, False), (2, eight, False)),
+        ),
         PrecisionRule("AMP 2: softmax keeps 16 bits", op_type="softmax", output_df=sixteen),
         PrecisionRule("AMP 2: layernorm keeps 16 bits", op_type="layernorm", output_df=sixteen),
         PrecisionRule("AMP 2: copies keep 16 bits", op_type="buffer", output_df=sixteen),
@@ -51,8 +63,14 @@ def light_rules(level: int) -> tuple[PrecisionRule, ...]:
     if level == 0:
         return ()
     bits, fidelity = {1: (8, MathFidelity.HiFi2), 2: (4, MathFidelity.HiFi2), 3: (4, MathFidelity.LoFi)}[level]
-    return (PrecisionRule(f"AMP light {level}: weights of products", op_type="matmul", math_fidelity=fidelity,
-                          weight_bits=((1, bits), (2, bits))),)
+    return (
+        PrecisionRule(
+            f"AMP light {level}: weights of products",
+            op_type="matmul",
+            math_fidelity=fidelity,
+            weight_bits=((1, bits), (2, bits)),
+        ),
+    )
 
 
 def apply_rules(graph: Graph, passed: Graph, device: DeviceSpec, options: CompileOptions) -> None:
@@ -106,9 +124,7 @@ def _selects(node: Node, passed: Graph, rule: PrecisionRule, pattern: NamePatter
     return rule.op_type in types and not (picks and rule.op_type == "matmul")
 
 
-def _apply(
-    graph: Graph, device: DeviceSpec, options: CompileOptions, node: Node, rule: PrecisionRule
-) -> Iterator[str]:
+def _apply(graph: Graph, device: DeviceSpec, options: CompileOptions, node: Node, rule: PrecisionRule) -> Iterator[str]:
     if node.kind is not NodeKind.OP:  # the name of a parameter or input: its own format
         if rule.output_df is not None:
             node.df = in_family(rule.output_df, options.data_format)
@@ -121,8 +137,9 @@ def _apply(
         df = DataFormat[_BITS[bits] + ("" if like.family == "a" else "_b")]
         yield from _operand(graph, device, options, node, index, df, False)
     if rule.output_df is not None:
-        yield _or_fault(f"output {rule.output_df.name}", set_format(graph, device, options, node.name,
-                                                                    rule.output_df.name))
+        yield _or_fault(
+            f"output {rule.output_df.name}", set_format(graph, device, options, node.name, rule.output_df.name)
+        )
     if rule.accumulate_df is not None:
         if device.supports_accumulate(rule.accumulate_df) and _one_family(device, node, rule.accumulate_df):
             node.attrs["acc_df"] = rule.accumulate_df

@@ -49,10 +49,25 @@ ROOM = 0.8
 MOST_OF_PAIR = 8
 """Parts of a pair of matmuls, and of any op that is named, at most."""
 
-_POINTWISE = frozenset((
-    "abs", "buffer", "cosine", "exp", "gelu", "leaky_relu", "log", "nop", "pow", "reciprocal", "relu", "sigmoid",
-    "sine", "sqrt", "tanh",
-))  # fmt: skip
+_POINTWISE = frozenset(
+    (
+        "abs",
+        "buffer",
+        "cosine",
+        "exp",
+        "gelu",
+        "leaky_relu",
+        "log",
+        "nop",
+        "pow",
+        "reciprocal",
+        "relu",
+        "sigmoid",
+        "sine",
+        "sqrt",
+        "tanh",
+    )
+)
 """Ops whose result at a place depends on one operand at that place."""
 
 _PICK, _DEPTHWISE, _DENSE = 300.0, 225.0, 60.0
@@ -162,16 +177,16 @@ def split_pairs(graph: Graph, device: DeviceSpec, options: CompileOptions) -> di
         if parts > 1 and first.name in result:  # a matmul is cut in columns or in rows
             if second.name in asked:
                 text = f"{first.name}, the first matmul of its pair, is cut as the second of another one"
-                raise OverrideError("op_parts asks what cannot be of 1 op",
-                                    [Diagnostic("error", second.name, "op_parts", text, "name one of the two")])
+                raise OverrideError(
+                    "op_parts asks what cannot be of 1 op",
+                    [Diagnostic("error", second.name, "op_parts", text, "name one of the two")],
+                )
         elif parts > 1:
             result[second.name] = MatmulPair(first.name, between, second.name, parts)
     return result
 
 
-def _pairs(
-    graph: Graph, users: dict[str, list[tuple[str, int]]]
-) -> Iterator[tuple[Node, tuple[str, ...], Node]]:
+def _pairs(graph: Graph, users: dict[str, list[tuple[str, int]]]) -> Iterator[tuple[Node, tuple[str, ...], Node]]:
     """Pairs of matmuls that may go into parts, with the element-wise ops between them."""
     for first in graph.ops:
         if not _cut_in_columns(graph, first, users):
@@ -257,9 +272,10 @@ def _parts_in_l1(graph: Graph, node: Node, op: ops.ConvRows, device: DeviceSpec,
     tile, room = tile_bytes(df, align=device.tile_align), ROOM * device.l1_usable
     if kh * kw == 1:
         fits = (
-            parts for parts in range(1, MOST + 1)
+            parts
+            for parts in range(1, MOST + 1)
             if cout % (parts * TILE) == 0 and before * _of_column(after // parts, device) * tile <= room
-        )  # fmt: skip
+        )
         return next(fits, 1) if _stored_bias(graph, node) else 1
     position = before * _of_column(after, device) * tile
     for parts in range(1, min(MOST, kh * kw) + 1):

@@ -10,15 +10,28 @@ from __future__ import annotations
 import re
 
 _PAIR = re.compile(r"'([A-Za-z0-9_]{1,64})'\s*:\s*'([^']{0,20000})'")
-_WORD = re.compile(r"\b(fp32_dest_acc_en|packer_l1_acc|math_approx_mode|in0_block_w|per_core_M|per_core_N|mcast_in0|"
-                   r"M_block_size|K_block_size|N_block_size|out_subblock_h|out_subblock_w)\s*=\s*(\d{1,9}|true|false)")
+_WORD = re.compile(
+    r"\b(fp32_dest_acc_en|packer_l1_acc|math_approx_mode|in0_block_w|per_core_M|per_core_N|mcast_in0|"
+    r"M_block_size|K_block_size|N_block_size|out_subblock_h|out_subblock_w)\s*=\s*(\d{1,9}|true|false)"
+)
 _ENUM = re.compile(r"::([A-Z0-9_a-z]+)$")
 _TYPE = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]{0,80})\(")
 _OP_TYPE = re.compile(r"op_type=UnaryOpType::([A-Z0-9_]+)")
 _WINDOW = re.compile(r"window_hw=\((\d+);\s*(\d+)\)")
 _CONFIGS = ("program_config", "config", "compute_kernel_config")
-_PLAIN = ("binary_op_type", "norm_type", "topology", "ring_size", "num_links", "dim", "is_causal", "softmax_type",
-          "scalar", "pool_type_", "groups")
+_PLAIN = (
+    "binary_op_type",
+    "norm_type",
+    "topology",
+    "ring_size",
+    "num_links",
+    "dim",
+    "is_causal",
+    "softmax_type",
+    "scalar",
+    "pool_type_",
+    "groups",
+)
 LONGEST = 1 << 20
 """Characters of attributes that are looked at."""
 
@@ -41,8 +54,12 @@ def read_facts(text: str) -> tuple[tuple[str, str], ...]:
     chain = _OP_TYPE.findall(pairs.get("op_chain", ""))
     if chain:
         facts["chain"] = " ".join(chain[:8])
-    post = _OP_TYPE.findall(pairs.get("post_activations", "") + pairs.get("activation", "") +
-                            pairs.get("activations", "") + pairs.get("fused_activation", ""))
+    post = _OP_TYPE.findall(
+        pairs.get("post_activations", "")
+        + pairs.get("activation", "")
+        + pairs.get("activations", "")
+        + pairs.get("fused_activation", "")
+    )
     if post:
         facts["activation"] = post[0]
     for name in ("config", "sliding_window_config_"):

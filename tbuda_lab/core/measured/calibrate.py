@@ -62,15 +62,23 @@ def calibrate_kernels(profiles: Sequence[MeasuredProfile], name: str = "ttnn") -
         rows = np.stack([run.row for run in mine])
         unseen = [error for run, error in errors if key in run.keys]
         kernels[key] = Kernel(
-            key, tuple(coefficients.tolist()), sum(r.count for r in mine), len(mine), _median(unseen),
-            tuple(rows.min(axis=0).tolist()), tuple(rows.max(axis=0).tolist()),
-        )  # fmt: skip
+            key,
+            tuple(coefficients.tolist()),
+            sum(r.count for r in mine),
+            len(mine),
+            _median(unseen),
+            tuple(rows.min(axis=0).tolist()),
+            tuple(rows.max(axis=0).tolist()),
+        )
     groups = sorted({run.keys[1] for run in everything})
-    table = tuple((g, sum(r.count for r in everything if r.keys[1] == g),
-                   _median([e for r, e in errors if r.keys[1] == g])) for g in groups)
+    table = tuple(
+        (g, sum(r.count for r in everything if r.keys[1] == g), _median([e for r, e in errors if r.keys[1] == g]))
+        for g in groups
+    )
     total = ("all", sum(r.count for r in everything), _median([e for _, e in errors]))
-    return KernelTable(name, kernels, tuple(p.name for p in profiles),
-                       tuple(row for row in (total, *table) if not math.isnan(row[2])))
+    return KernelTable(
+        name, kernels, tuple(p.name for p in profiles), tuple(row for row in (total, *table) if not math.isnan(row[2]))
+    )
 
 
 def _median(values: Sequence[float]) -> float:
@@ -85,8 +93,10 @@ def runs_of(profile: MeasuredProfile) -> list[_Run]:
         if op.time and not op.outlier and op.inputs and op.cores:
             memory = tuple(t.memory for t in (*op.inputs, *op.outputs))
             by_op.setdefault((op.signature, op.cores, op.fidelity, memory), []).append(op)
-    return [_Run(kernel_keys(ops[0]), features(ops[0], machine), float(np.median([o.duration for o in ops])), len(ops))
-            for ops in by_op.values()]
+    return [
+        _Run(kernel_keys(ops[0]), features(ops[0], machine), float(np.median([o.duration for o in ops])), len(ops))
+        for ops in by_op.values()
+    ]
 
 
 def _left_out(profiles: Sequence[MeasuredProfile], runs: Sequence[Sequence[_Run]]) -> list[tuple[_Run, float]]:

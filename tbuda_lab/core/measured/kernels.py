@@ -113,11 +113,17 @@ def features(op: MeasuredOp, machine: Machine) -> F64:
         write = read
     elif op.kind == "copy" and len(i) > 1:  # its result is also listed as an operand
         dram, read = dram / 1.5, read / 2
-    return np.array([
-        1.0, product_tiles(op) / cores * _PASSES.get(op.fidelity, 4) * TILE_CYCLES / machine.clock, dram / machine.dram,
-        math.ceil(write / cores) / machine.clock, math.ceil(read / cores) / machine.clock,
-        l1 / cores / L1_BYTES / machine.clock, math.ceil(_gathers(op) / cores) / machine.clock,
-    ])  # fmt: skip
+    return np.array(
+        [
+            1.0,
+            product_tiles(op) / cores * _PASSES.get(op.fidelity, 4) * TILE_CYCLES / machine.clock,
+            dram / machine.dram,
+            math.ceil(write / cores) / machine.clock,
+            math.ceil(read / cores) / machine.clock,
+            l1 / cores / L1_BYTES / machine.clock,
+            math.ceil(_gathers(op) / cores) / machine.clock,
+        ]
+    )
 
 
 def _gathers(op: MeasuredOp) -> float:
@@ -241,22 +247,35 @@ def load_kernels(path: Path) -> KernelTable:
     kernels = {}
     for entry in data["fits"]:
         try:
-            kernel = Kernel(str(entry["key"]), _values(entry["values"]), int(entry["ops"]), int(entry["different"]),
-                            math.nan if entry["left_out"] is None else _finite(entry["left_out"]),
-                            _values(entry["low"]), _values(entry["high"]))
+            kernel = Kernel(
+                str(entry["key"]),
+                _values(entry["values"]),
+                int(entry["ops"]),
+                int(entry["different"]),
+                math.nan if entry["left_out"] is None else _finite(entry["left_out"]),
+                _values(entry["low"]),
+                _values(entry["high"]),
+            )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"{path}: not a kernel: {str(entry)[:200]}") from error
         kernels[kernel.key] = kernel
     if "" not in kernels:
         raise InputError(f"{path}: a table of kernels has one for all ops, with the key ''")
     files = data.get("files")
-    return KernelTable(str(data.get("kernels", "kernels"))[:40], kernels,
-                       tuple(map(str, files)) if isinstance(files, list) else (), _errors(data.get("errors")))
+    return KernelTable(
+        str(data.get("kernels", "kernels"))[:40],
+        kernels,
+        tuple(map(str, files)) if isinstance(files, list) else (),
+        _errors(data.get("errors")),
+    )
 
 
 def _errors(entries: Any) -> tuple[tuple[str, int, float], ...]:
-    good = [e for e in entries if isinstance(e, dict) and isinstance(e.get("left_out"), int | float)] \
-        if isinstance(entries, list) else []
+    good = (
+        [e for e in entries if isinstance(e, dict) and isinstance(e.get("left_out"), int | float)]
+        if isinstance(entries, list)
+        else []
+    )
     return tuple((str(e.get("group")), int(e.get("ops", 0)), float(e["left_out"])) for e in good)
 
 

@@ -22,30 +22,85 @@ from tbuda_lab.core.measured.profile import MeasuredOp, MeasuredProfile
 
 F32 = npt.NDArray[np.float32]
 
-ALONE = {"matmul": 1.0, "conv": 1.0, "attention": 1.0, "softmax": 0.8, "norm": 0.8, "eltwise": 0.45, "reduce": 0.6,
-          "collective": 0.2, "other": 0.3, "move": 0.25}
+ALONE = {
+    "matmul": 1.0,
+    "conv": 1.0,
+    "attention": 1.0,
+    "softmax": 0.8,
+    "norm": 0.8,
+    "eltwise": 0.45,
+    "reduce": 0.6,
+    "collective": 0.2,
+    "other": 0.3,
+    "move": 0.25,
+}
 """What an op of a group costs that has no partner."""
 _WORST = 0.9  # a pair that costs more, as a share of leaving both alone, is no pair
 MOST_CELLS = 64_000_000
 """Cells of an alignment; longer sequences are cut into parts of equal share."""
 
 _KINDS = {
-    "matmul": "matmul", "conv1d": "conv", "conv2d": "conv", "conv2d_rows": "conv", "conv2d_transpose": "conv",
-    "conv3d": "conv", "depthwise": "conv", "layernorm": "norm", "rmsnorm": "norm", "batchnorm": "norm",
+    "matmul": "matmul",
+    "conv1d": "conv",
+    "conv2d": "conv",
+    "conv2d_rows": "conv",
+    "conv2d_transpose": "conv",
+    "conv3d": "conv",
+    "depthwise": "conv",
+    "layernorm": "norm",
+    "rmsnorm": "norm",
+    "batchnorm": "norm",
     "group_norm": "norm",
-    "softmax": "softmax", "log_softmax": "softmax", "attention": "attention", "embedding": "embedding",
-    "transpose": "transpose", "reshape": "reshape", "squeeze": "reshape", "unsqueeze": "reshape", "narrow": "slice",
-    "select": "slice", "index": "slice", "concatenate": "concat", "concat": "concat", "stack": "concat", "pad": "pad",
-    "broadcast": "repeat", "repeat": "repeat", "resize2d": "upsample", "upsample2d": "upsample", "max_pool2d": "pool",
-    "avg_pool2d": "pool", "max_pool1d": "pool", "cast": "typecast", "argmax": "sort", "cumsum": "scan",
-    "add": "binary", "subtract": "binary", "multiply": "binary", "divide": "binary", "maximum": "binary",
-    "minimum": "binary", "power_binary": "binary", "where": "binary", "heaviside": "binary", "equal": "binary",
-    "greater": "binary", "less": "binary", "greater_equal": "binary", "less_equal": "binary", "not_equal": "binary",
-    "logical_and": "binary", "reduce_sum": "reduce", "reduce_avg": "reduce", "reduce_max": "reduce",
+    "softmax": "softmax",
+    "log_softmax": "softmax",
+    "attention": "attention",
+    "embedding": "embedding",
+    "transpose": "transpose",
+    "reshape": "reshape",
+    "squeeze": "reshape",
+    "unsqueeze": "reshape",
+    "narrow": "slice",
+    "select": "slice",
+    "index": "slice",
+    "concatenate": "concat",
+    "concat": "concat",
+    "stack": "concat",
+    "pad": "pad",
+    "broadcast": "repeat",
+    "repeat": "repeat",
+    "resize2d": "upsample",
+    "upsample2d": "upsample",
+    "max_pool2d": "pool",
+    "avg_pool2d": "pool",
+    "max_pool1d": "pool",
+    "cast": "typecast",
+    "argmax": "sort",
+    "cumsum": "scan",
+    "add": "binary",
+    "subtract": "binary",
+    "multiply": "binary",
+    "divide": "binary",
+    "maximum": "binary",
+    "minimum": "binary",
+    "power_binary": "binary",
+    "where": "binary",
+    "heaviside": "binary",
+    "equal": "binary",
+    "greater": "binary",
+    "less": "binary",
+    "greater_equal": "binary",
+    "less_equal": "binary",
+    "not_equal": "binary",
+    "logical_and": "binary",
+    "reduce_sum": "reduce",
+    "reduce_avg": "reduce",
+    "reduce_max": "reduce",
 }
 _UNLIKE = {  # kinds of one group that stand for each other: what it costs
-    frozenset(("transpose", "permute")): 0.1, frozenset(("reshape", "heads")): 0.3,
-    frozenset(("transpose", "heads")): 0.3, frozenset(("binary", "unary")): 0.25,
+    frozenset(("transpose", "permute")): 0.1,
+    frozenset(("reshape", "heads")): 0.3,
+    frozenset(("transpose", "heads")): 0.3,
+    frozenset(("binary", "unary")): 0.25,
     frozenset(("reshape", "permute")): 0.5,
 }
 
@@ -105,9 +160,11 @@ class Match:
         return got / (got + lost) if got + lost else 1.0
 
     def __str__(self) -> str:
-        return (f"{len(self.pairs)} of {len(self.pairs) + len(self.unmatched)} ops of {self.profile.name} matched in "
-                f"{self.runs} run{'s' * (self.runs > 1)}; {len(self.missing)} ops of the model have no time of their "
-                "own")
+        return (
+            f"{len(self.pairs)} of {len(self.pairs) + len(self.unmatched)} ops of {self.profile.name} matched in "
+            f"{self.runs} run{'s' * (self.runs > 1)}; {len(self.missing)} ops of the model have no time of their "
+            "own"
+        )
 
 
 def match_profile(profile: MeasuredProfile, graph: Graph) -> Match:
@@ -172,8 +229,10 @@ def _repeats(ops: Sequence[MeasuredOp]) -> list[int]:
     ids = {s: k for k, s in enumerate(dict.fromkeys(op.signature for op in ops))}
     codes = np.array([ids[op.signature] for op in ops])
     n = len(codes)
-    return [1, *(k for k in range(2, min(n, 1000) + 1)
-                 if n % k == 0 and np.array_equal(codes[: n - n // k], codes[n // k :]))]
+    return [
+        1,
+        *(k for k in range(2, min(n, 1000) + 1) if n % k == 0 and np.array_equal(codes[: n - n // k], codes[n // k :])),
+    ]
 
 
 def _match_runs(profile: MeasuredProfile, ops: Sequence[MeasuredOp], steps: list[Step], runs: int) -> Match:
@@ -307,9 +366,13 @@ def _tabulate(costs: F32, alone_left: F32, alone_right: F32) -> tuple[npt.NDArra
         if low <= high:
             i = np.arange(low, high + 1)
             j = d - i
-            options = np.stack([
-                before[i - 1] + costs[i - 1, j - 1], last[i - 1] + alone_left[i - 1], last[i] + alone_right[j - 1],
-            ])  # fmt: skip
+            options = np.stack(
+                [
+                    before[i - 1] + costs[i - 1, j - 1],
+                    last[i - 1] + alone_left[i - 1],
+                    last[i] + alone_right[j - 1],
+                ]
+            )
             best = options.argmin(axis=0)
             now[i] = options[best, np.arange(len(i))]
             choice[i, j] = best

@@ -25,10 +25,22 @@ def model_ops(graph: Graph, cores: int, datatype: str = "BFLOAT16", fidelity: st
         inputs = tuple(_tensor(graph[s].shape, datatype) for s in node.sources)
         result = _tensor(node.shape, datatype)
         used = max(1, min(cores, result.tiles if group_of(step.kind) not in ("norm", "softmax") else _rows(result)))
-        ops.append(MeasuredOp(
-            node.name, node.op.type, step.kind, 0, None, cores=used, available=cores, fidelity=fidelity, inputs=inputs,
-            outputs=(result,), section=node.origin.module, facts=_facts(node),
-        ))  # fmt: skip
+        ops.append(
+            MeasuredOp(
+                node.name,
+                node.op.type,
+                step.kind,
+                0,
+                None,
+                cores=used,
+                available=cores,
+                fidelity=fidelity,
+                inputs=inputs,
+                outputs=(result,),
+                section=node.origin.module,
+                facts=_facts(node),
+            )
+        )
     return ops
 
 

@@ -15,8 +15,11 @@ OTHER = "other"
 
 _PATTERNS: tuple[tuple[str, str], ...] = (
     # what crosses chips, before the ops that such kernels also do
-    ("collective", r"allgather|reducescatter|allreduce|alltoall|broadcastdevice|pointtopoint|sendasync|recvasync|"
-                   r"collective|meshpartition"),
+    (
+        "collective",
+        r"allgather|reducescatter|allreduce|alltoall|broadcastdevice|pointtopoint|sendasync|recvasync|"
+        r"collective|meshpartition",
+    ),
     ("attention", r"sdpa|scaleddotproduct|flashattention|flashmla|ringattention|attention(?!.*(softmax|mask))"),
     ("matmul", r"matmul|linear|fullyconnected|sparsemm|moecompute"),
     ("conv", r"conv(1|2|3)?d|conv(olution|new|transpose)|optimizedconv|conv(device)?op"),
@@ -55,10 +58,21 @@ KINDS = (*(kind for kind, _ in _PATTERNS), OTHER)
 """Every kind there is."""
 
 _GROUPS = {
-    "binary": "eltwise", "unary": "eltwise", "typecast": "eltwise",
-    "norm": "norm", "softmax": "softmax", "matmul": "matmul", "conv": "conv", "attention": "attention",
-    "collective": "collective", "reduce": "reduce", "scan": "reduce", "pool": "conv", "rotary": "eltwise",
-    "sort": "reduce", OTHER: OTHER,
+    "binary": "eltwise",
+    "unary": "eltwise",
+    "typecast": "eltwise",
+    "norm": "norm",
+    "softmax": "softmax",
+    "matmul": "matmul",
+    "conv": "conv",
+    "attention": "attention",
+    "collective": "collective",
+    "reduce": "reduce",
+    "scan": "reduce",
+    "pool": "conv",
+    "rotary": "eltwise",
+    "sort": "reduce",
+    OTHER: OTHER,
 }
 
 

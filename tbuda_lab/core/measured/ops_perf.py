@@ -122,8 +122,12 @@ class _Reader:
                 columns = self._columns(cells)
             elif any(cells):
                 if len(self.ops) >= MOST_ROWS:
-                    self.note(number, "profile-rows", f"only the first {MOST_ROWS:,} ops are read",
-                              "profile fewer runs, or cut the file")
+                    self.note(
+                        number,
+                        "profile-rows",
+                        f"only the first {MOST_ROWS:,} ops are read",
+                        "profile fewer runs, or cut the file",
+                    )
                     return
                 self.rows += 1
                 self._row(cells, number, columns)
@@ -134,12 +138,17 @@ class _Reader:
         at = {name: k for k, name in reversed(list(enumerate(header)))}
         if CODE not in at or not any(name in at for name in TIMES):
             wanted = f"{CODE!r} and one of {', '.join(map(repr, TIMES))}"
-            raise InputError(f"{self.name}, row 1: a profile has the columns {wanted}; here are "
-                             f"{', '.join(map(repr, header[:6]))}{', ...' if len(header) > 6 else ''}")
+            raise InputError(
+                f"{self.name}, row 1: a profile has the columns {wanted}; here are "
+                f"{', '.join(map(repr, header[:6]))}{', ...' if len(header) > 6 else ''}"
+            )
         tensors = [(m.group(1), m.group(2)) for h in header if (m := re.match(r"(INPUT|OUTPUT)_(\d{1,2})_X", h))]
         names = list(dict.fromkeys(tensors))
-        return _Columns(at, tuple(f"INPUT_{n}" for kind, n in names if kind == "INPUT"),
-                        tuple(f"OUTPUT_{n}" for kind, n in names if kind == "OUTPUT"))
+        return _Columns(
+            at,
+            tuple(f"INPUT_{n}" for kind, n in names if kind == "INPUT"),
+            tuple(f"OUTPUT_{n}" for kind, n in names if kind == "OUTPUT"),
+        )
 
     def _row(self, cells: list[str], row: int, columns: _Columns) -> None:
         def cell(name: str) -> str:
@@ -162,22 +171,42 @@ class _Reader:
             self.note(row, "profile-time", f"{code[:60]} has no time", "it counts as 0 ns")
         outlier = time is not None and time > OUTLIER_NS
         if outlier:
-            self.note(row, "profile-outlier", f"{code[:60]} takes {time:,.0f} ns: two time bases of the device's cores "
-                      "are mixed", "it is left out of sums")
+            self.note(
+                row,
+                "profile-outlier",
+                f"{code[:60]} takes {time:,.0f} ns: two time bases of the device's cores are mixed",
+                "it is left out of sums",
+            )
         arch = cell("DEVICE ARCH").lower()
         if arch:
             self.archs.add(arch if arch in _ARCHS else "wormhole_b0" if arch.startswith("wormhole") else arch[:40])
         stem = code[:120]
         self._counts[stem] = count = self._counts.get(stem, 0) + 1
-        self.ops.append(MeasuredOp(
-            f"{stem}_{count}", stem, kind_of(stem), row, time, int(number.of("DEVICE ID")),
-            number.of("OP TO OP LATENCY [ns]"), int(number.of("CORE COUNT")),
-            int(number.of("AVAILABLE WORKER CORE COUNT")), cell("MATH FIDELITY")[:10],
-            self._tensors(columns.inputs, cell, row), self._tensors(columns.outputs, cell, row),
-            number.of("PM IDEAL [ns]"), number.of("PM COMPUTE [ns]"), number.of("PM BANDWIDTH [ns]"), self._section,
-            int(number.of("GLOBAL CALL COUNT")), cell("METAL TRACE ID")[:40],
-            cell("METAL TRACE REPLAY SESSION ID")[:40], outlier=outlier, facts=read_facts(cell("ATTRIBUTES")),
-        ))  # fmt: skip
+        self.ops.append(
+            MeasuredOp(
+                f"{stem}_{count}",
+                stem,
+                kind_of(stem),
+                row,
+                time,
+                int(number.of("DEVICE ID")),
+                number.of("OP TO OP LATENCY [ns]"),
+                int(number.of("CORE COUNT")),
+                int(number.of("AVAILABLE WORKER CORE COUNT")),
+                cell("MATH FIDELITY")[:10],
+                self._tensors(columns.inputs, cell, row),
+                self._tensors(columns.outputs, cell, row),
+                number.of("PM IDEAL [ns]"),
+                number.of("PM COMPUTE [ns]"),
+                number.of("PM BANDWIDTH [ns]"),
+                self._section,
+                int(number.of("GLOBAL CALL COUNT")),
+                cell("METAL TRACE ID")[:40],
+                cell("METAL TRACE REPLAY SESSION ID")[:40],
+                outlier=outlier,
+                facts=read_facts(cell("ATTRIBUTES")),
+            )
+        )
 
     def _tensors(self, names: tuple[str, ...], cell: Callable[[str], str], row: int) -> tuple[MeasuredTensor, ...]:
         tensors = []
@@ -191,10 +220,15 @@ class _Reader:
                 wrong = next(t for t, m in zip(texts, found, strict=True) if not m)
                 self.note(row, "profile-shape", f"{name}: {wrong[:40]!r} is no size", "its shape is left out")
                 continue
-            tensors.append(MeasuredTensor(
-                tuple(s for s, _ in sizes), tuple(p for _, p in sizes), cell(f"{name}_LAYOUT")[:20],
-                cell(f"{name}_DATATYPE")[:20], cell(f"{name}_MEMORY")[:60],
-            ))  # fmt: skip
+            tensors.append(
+                MeasuredTensor(
+                    tuple(s for s, _ in sizes),
+                    tuple(p for _, p in sizes),
+                    cell(f"{name}_LAYOUT")[:20],
+                    cell(f"{name}_DATATYPE")[:20],
+                    cell(f"{name}_MEMORY")[:60],
+                )
+            )
         return tuple(tensors)
 
     def profile(self) -> MeasuredProfile:
@@ -208,11 +242,13 @@ class _Reader:
         ops, findings = aggregate_replays(self.ops)
         place = {op.row: at for at, op in enumerate(ops)}
         rows = [op.row for op in self.ops]
-        marks = tuple((place.get(rows[at], len(ops)) if at < len(rows) else len(ops), text)
-                      for at, text in self.signposts)
+        marks = tuple(
+            (place.get(rows[at], len(ops)) if at < len(rows) else len(ops), text) for at, text in self.signposts
+        )
         arch = self.archs.pop() if len(self.archs) == 1 else ""
-        return MeasuredProfile(self.name, "ops_perf", ops, (*self.findings, *findings), marks, arch, self.rows,
-                               self.header)
+        return MeasuredProfile(
+            self.name, "ops_perf", ops, (*self.findings, *findings), marks, arch, self.rows, self.header
+        )
 
 
 class _Numbers:
@@ -232,8 +268,9 @@ class _Numbers:
         if not math.isfinite(value) or value < 0 or value > 1e18:
             if name.startswith("OP TO OP") and math.isfinite(value):
                 return 0.0  # ops of two devices overlap
-            self.reader.note(self.row, "profile-number", f"{name}: {text[:40]!r} is no number of it",
-                             "the cell is taken for empty")
+            self.reader.note(
+                self.row, "profile-number", f"{name}: {text[:40]!r} is no number of it", "the cell is taken for empty"
+            )
             return None
         return value
 

@@ -76,8 +76,17 @@ def overlay(match: Match, result: CompileResult, kernels: KernelTable) -> Measur
     for pair in match.pairs:
         ran.setdefault(pair.op, []).append(pair.measured)
     rows = [
-        _row(name, sources, {s: cycles[name] / whole[s] if whole[s] else 1.0 for s in sources}, times, ran, kernels,
-             machine, guesses, cycles[name] / result.device.clock_hz * 1e9)
+        _row(
+            name,
+            sources,
+            {s: cycles[name] / whole[s] if whole[s] else 1.0 for s in sources},
+            times,
+            ran,
+            kernels,
+            machine,
+            guesses,
+            cycles[name] / result.device.clock_hz * 1e9,
+        )
         for name, sources in ((n, parts[n]) for n in result.placement.schedule if n in parts)
     ]
     return MeasuredOverlay(match, tuple(rows), kernels, machine)

@@ -17,8 +17,17 @@ OUTLIER_NS = 1e9
 """Above this an op's time is taken for a slip of two time bases: about 1,764 s are added where they differ."""
 
 _BITS = {
-    "BFLOAT16": 16, "FLOAT32": 32, "BFLOAT8_B": 8.5, "BFLOAT4_B": 4.5, "BFLOAT2_B": 2.5, "UINT32": 32, "INT32": 32,
-    "UINT16": 16, "UINT8": 8, "FLOAT16": 16, "INT8": 8,
+    "BFLOAT16": 16,
+    "FLOAT32": 32,
+    "BFLOAT8_B": 8.5,
+    "BFLOAT4_B": 4.5,
+    "BFLOAT2_B": 2.5,
+    "UINT32": 32,
+    "INT32": 32,
+    "UINT16": 16,
+    "UINT8": 8,
+    "FLOAT16": 16,
+    "INT8": 8,
 }
 ARCH_CLOCK = {"wormhole_b0": 1.0, "blackhole": 1.35, "grayskull": 1.2}
 """Cycles per ns of an arch's cores."""
@@ -199,8 +208,14 @@ def aggregate_replays(ops: Sequence[MeasuredOp]) -> tuple[tuple[MeasuredOp, ...]
             continue
         first = [ops[i].signature for i in lanes[0]]
         if any([ops[i].signature for i in lane] != first for lane in lanes[1:]):
-            findings.append(Diagnostic("warning", f"device {device}, trace {trace}", "profile-replays",
-                                       f"its {len(lanes)} runs are not of the same ops; they are not joined"))
+            findings.append(
+                Diagnostic(
+                    "warning",
+                    f"device {device}, trace {trace}",
+                    "profile-replays",
+                    f"its {len(lanes)} runs are not of the same ops; they are not joined",
+                )
+            )
             continue
         for places in zip(*lanes, strict=True):
             merged[places[0]] = _joined([ops[i] for i in places])
@@ -212,6 +227,9 @@ def _joined(runs: Sequence[MeasuredOp]) -> MeasuredOp:
     good = [op.time for op in runs if op.time is not None and not op.outlier]
     times = good or [op.time for op in runs if op.time is not None]
     return dataclasses.replace(
-        runs[0], time=float(np.median(times)) if times else None, gap=float(np.median([op.gap for op in runs])),
-        repeats=len(runs), outlier=not good and bool(times),
+        runs[0],
+        time=float(np.median(times)) if times else None,
+        gap=float(np.median([op.gap for op in runs])),
+        repeats=len(runs),
+        outlier=not good and bool(times),
     )

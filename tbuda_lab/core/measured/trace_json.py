@@ -28,7 +28,7 @@ def read_trace(path: Path) -> MeasuredProfile:
     data = parse_json(bounded_text(path, LARGEST, "is no trace"), path.name)
     events = data.get("traceEvents") if isinstance(data, dict) else data
     if not isinstance(events, list):
-        raise InputError(f"{path.name}: a trace has a list of events, in \"traceEvents\" or at the top")
+        raise InputError(f'{path.name}: a trace has a list of events, in "traceEvents" or at the top')
     return trace_profile(events[:MOST_EVENTS], path.name)
 
 
@@ -59,8 +59,14 @@ def _spans(events: Iterable[Any], name: str, findings: list[Diagnostic]) -> Iter
         lane = (str(event.get("pid")), str(event.get("tid")))
         process = event["pid"] if isinstance(event.get("pid"), int) else 0
         if begin is None or (event["ph"] == "X" and (duration is None or duration < 0)):
-            findings.append(Diagnostic("warning", f"{name}, event {at + 1}", "profile-number",
-                                       "it has no time that is a number; it is left out"))
+            findings.append(
+                Diagnostic(
+                    "warning",
+                    f"{name}, event {at + 1}",
+                    "profile-number",
+                    "it has no time that is a number; it is left out",
+                )
+            )
         elif str(event.get("cat", "")) in _NOT_OPS:
             continue
         elif event["ph"] == "X":
@@ -99,6 +105,9 @@ def _foreign_ops(spans: list[Span]) -> list[MeasuredOp]:
             continue
         counts[title] = counts.get(title, 0) + 1
         time = duration * 1e3
-        ops.append(MeasuredOp(f"{title}_{counts[title]}", title, kind_of(title), at + 1, time, process,
-                              outlier=time > OUTLIER_NS))
+        ops.append(
+            MeasuredOp(
+                f"{title}_{counts[title]}", title, kind_of(title), at + 1, time, process, outlier=time > OUTLIER_NS
+            )
+        )
     return ops

@@ -8,6 +8,16 @@ from tbuda_lab.core.netlist.schema import Finding, Netlist
 from tbuda_lab.core.netlist.show import show
 
 __all__ = [
-    "Finding", "Netlist", "Texts", "check", "dump", "dumps", "expand", "file_text", "layout_of", "load", "loads",
+    "Finding",
+    "Netlist",
+    "Texts",
+    "check",
+    "dump",
+    "dumps",
+    "expand",
+    "file_text",
+    "layout_of",
+    "load",
+    "loads",
     "show",
-]  # fmt: skip
+]

@@ -30,12 +30,23 @@ MAX_HEADER = 8 << 10
 """Bytes of a tar's header that holds a long name or further fields of the next one."""
 
 _OF_THE_NEXT = (
-    tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
-)  # fmt: skip
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
 _DAMAGED = (
-    tarfile.TarError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, RuntimeError, ArithmeticError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    ArithmeticError,
     MemoryError,
-)  # fmt: skip
+)
 """What the libraries raise about bytes that are no archive: also lengths that no memory and no integer holds, headers
 within headers without end (`RecursionError`), members that are encrypted or packed in ways of later versions."""
 
@@ -125,11 +136,15 @@ class Archive:
                 continue
             self._add(info.filename, info.file_size, info)
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise InputError(f"{info.filename} in {self.path} is packed by method {info.compress_type}: an image "
-                                 "is stored or deflated")
+                raise InputError(
+                    f"{info.filename} in {self.path} is packed by method {info.compress_type}: an image "
+                    "is stored or deflated"
+                )
             if info.file_size > unpacked_most(info.compress_size, MAX_RATIO, PLENTY):
-                raise InputError(f"{info.filename} in {self.path} would unpack {info.compress_size} bytes to "
-                                 f"{info.file_size}: that is not a file of a device image")
+                raise InputError(
+                    f"{info.filename} in {self.path} would unpack {info.compress_size} bytes to "
+                    f"{info.file_size}: that is not a file of a device image"
+                )
         total, size = sum(member.size for member in self.members.values()), self.path.stat().st_size
         # members may also share what they take up
         if total > min(MAX_UNPACKED, unpacked_most(size, MAX_RATIO, PLENTY)):

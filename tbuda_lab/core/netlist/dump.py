@@ -173,8 +173,11 @@ def _buffer(b: QueueBuffer) -> str:
 
 # -- graphs ------------------------------------------------------------------------------------------------------
 def _graph(graph: NetGraph, texts: Texts | None = None) -> Iterator[str]:
-    yield f"  {writer.name(graph.name)}:" if graph.ops or graph.target_device != -1 or graph.input_count != -1 \
+    yield (
+        f"  {writer.name(graph.name)}:"
+        if graph.ops or graph.target_device != -1 or graph.input_count != -1
         else f"  {writer.name(graph.name)}: {{}}"
+    )
     if graph.target_device != -1:
         yield f"    target_device: {writer.value(graph.target_device)}"
     if graph.input_count != -1:
@@ -190,6 +193,7 @@ def _op_text(op: NetOp) -> str:
 
 def _op(op: NetOp) -> Iterator[list[tuple[str, str]]]:
     """The parts of an op, one line each: where it stands, how it is blocked, its TMs, its attributes."""
+
     def optional(*keys: str) -> Iterator[tuple[str, str]]:
         for key in keys:
             item = getattr(op, key)
@@ -203,8 +207,10 @@ def _op(op: NetOp) -> Iterator[list[tuple[str, str]]]:
     head.append(("inputs", writer.flow_list(writer.name(i.source) for i in op.inputs)))
     head += optional("forked_dram_inputs", "gradient_op", "untilize_output", "grid_transpose", "overlay_size")
     yield head
-    body = [*_blocking(op.blocking), *optional("tile_dim", "buf_size_mb", "input_buf_min_size_tiles",
-                                               "input_dram_io_buf_size_tiles")]
+    body = [
+        *_blocking(op.blocking),
+        *optional("tile_dim", "buf_size_mb", "input_buf_min_size_tiles", "input_dram_io_buf_size_tiles"),
+    ]
     if op.blocking.order is not None:
         body.append(("ublock_order", writer.name(op.blocking.order)))
     body.append(("in_df", writer.flow_list(str(i.df) for i in op.inputs)))
@@ -271,8 +277,10 @@ def _execute(item: Execute) -> str:
     head = f"execute: {{graph_name: {writer.name(item.graph)}"
     if item.settings is None:
         return head + "}"
-    settings = [f"{writer.name(queue)}: {writer.flow_map((key, writer.value(v)) for key, v in setting.fields.items())}"
-                for queue, setting in item.settings.items()]
+    settings = [
+        f"{writer.name(queue)}: {writer.flow_map((key, writer.value(v)) for key, v in setting.fields.items())}"
+        for queue, setting in item.settings.items()
+    ]
     if not settings:
         return head + ", queue_settings: {}}"
     separator = ",\n               "

@@ -62,8 +62,13 @@ def _with_suffix(name: str, suffix: str | None, names: set[str]) -> str:
 
 def _queue(queue: Queue, chip: int | list[int], suffix: str | None, names: set[str]) -> Queue:
     return dataclasses.replace(
-        queue, name=_with_suffix(queue.name, suffix, names), target_device=chip, buffers=list(queue.buffers),
-        input=_with_suffix(queue.input, suffix, names), alias=queue.alias and _with_suffix(queue.alias, suffix, names))
+        queue,
+        name=_with_suffix(queue.name, suffix, names),
+        target_device=chip,
+        buffers=list(queue.buffers),
+        input=_with_suffix(queue.input, suffix, names),
+        alias=queue.alias and _with_suffix(queue.alias, suffix, names),
+    )
 
 
 def _graph(graph: NetGraph, chip: int | list[int], suffix: str | None, names: set[str]) -> NetGraph:
@@ -78,11 +83,17 @@ def _graph(graph: NetGraph, chip: int | list[int], suffix: str | None, names: se
 
 def _op(op: NetOp, suffix: str, names: set[str]) -> NetOp:
     inputs = [dataclasses.replace(i, source=_with_suffix(i.source, suffix, names)) for i in op.inputs]
-    forks = None if op.forked_dram_inputs is None else [
-        {_with_suffix(q, suffix, names): _with_suffix(o, suffix, names) for q, o in item.items()}
-        for item in op.forked_dram_inputs]
-    return dataclasses.replace(op, name=f"{op.name}.{suffix}", inputs=inputs, forked_dram_inputs=forks,
-                               attributes=copy.copy(op.attributes))
+    forks = (
+        None
+        if op.forked_dram_inputs is None
+        else [
+            {_with_suffix(q, suffix, names): _with_suffix(o, suffix, names) for q, o in item.items()}
+            for item in op.forked_dram_inputs
+        ]
+    )
+    return dataclasses.replace(
+        op, name=f"{op.name}.{suffix}", inputs=inputs, forked_dram_inputs=forks, attributes=copy.copy(op.attributes)
+    )
 
 
 def _copies(name: str, queues: dict[str, int]) -> list[str]:

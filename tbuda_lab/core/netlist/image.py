@@ -15,7 +15,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import parse_json
 from tbuda_lab.core.netlist.archive import Archive, Member
 
-MAX_TEXT = 64 << 20     # bytes of the manifest or one netlist
+MAX_TEXT = 64 << 20  # bytes of the manifest or one netlist
 MAX_TEXTS = 4 * MAX_TEXT  # of all of them
 MANIFEST = "device.json"
 
@@ -62,8 +62,11 @@ def read_image(path: str | Path) -> Image:
 def image_of(archive: Files) -> Image:
     """Manifest and netlists of an archive that is open. Raises `InputError`."""
     pures = {name: PurePosixPath(name) for name in archive.members}
-    named = [name for name, pure in pures.items()
-             if len(pure.parts) <= 2 and (pure.name == MANIFEST or pure.suffix in (".yaml", ".yml"))]
+    named = [
+        name
+        for name, pure in pures.items()
+        if len(pure.parts) <= 2 and (pure.name == MANIFEST or pure.suffix in (".yaml", ".yml"))
+    ]
     size = sum(archive.members[name].size for name in named)
     if size > MAX_TEXTS:
         raise InputError(f"{archive.path} has {size} bytes of manifests and netlists, more than {MAX_TEXTS}")
@@ -82,8 +85,9 @@ def image_of(archive: Files) -> Image:
 
 def manifest_name(archive: Files) -> str:
     """Where the manifest lies, which tells the archive's folder. Raises `InputError` where there is none."""
-    manifest_name = [n for n in archive.members if PurePosixPath(n).name == MANIFEST and len(PurePosixPath(
-        n).parts) <= 2]
+    manifest_name = [
+        n for n in archive.members if PurePosixPath(n).name == MANIFEST and len(PurePosixPath(n).parts) <= 2
+    ]
     if not manifest_name:
         raise InputError(f"{archive.path} has no {MANIFEST}: it is not a TTI archive, or one of an unknown version")
     return min(manifest_name, key=lambda n: len(PurePosixPath(n).parts))
@@ -105,10 +109,14 @@ def image_facts(image: Image) -> list[tuple[str, str]]:
     ours: dict[str, Any] = section if isinstance(section, dict) else {}
     size = sum(member.size for member in image.members)
     facts = [
-        ("name", _text(m.get("device_image_name"))), ("version", _text(m.get("version"))),
-        ("arch", _enum(m.get("arch"))), ("backend", _enum(m.get("devtype"))), ("chip ids", _text(m.get("chip_ids"))),
+        ("name", _text(m.get("device_image_name"))),
+        ("version", _text(m.get("version"))),
+        ("arch", _enum(m.get("arch"))),
+        ("backend", _enum(m.get("devtype"))),
+        ("chip ids", _text(m.get("chip_ids"))),
         ("grid", " rows x ".join(map(str, g)) + " columns" if isinstance(g := m.get("grid_size"), list) else ""),
-        ("harvested", _harvested_rows(m.get("harvested_rows"))), ("microbatch", _text(m.get("microbatch_size"))),
+        ("harvested", _harvested_rows(m.get("harvested_rows"))),
+        ("microbatch", _text(m.get("microbatch_size"))),
         ("training", ("yes" if t else "no") if isinstance(t := m.get("training"), bool) else _text(t)),
         ("inputs", _text(state.get("ordered_input_names"))),
         ("input shapes", _text(state.get("ordered_input_shapes"))),
@@ -116,9 +124,12 @@ def image_facts(image: Image) -> list[tuple[str, str]]:
         ("output shapes", _text(state.get("ordered_output_shapes"))),
         ("weights", "" if "weights" not in ours else "included" if ours["weights"] is True else "not included"),
         ("made by", _text(m.get("pybuda_pip_version_id"))),
-        ("files", f"{len(image.members):,}, {size:,} bytes"
-         + (f"; {image.pickles} of them pickles, which are not opened" if image.pickles else "")),
-    ]  # fmt: skip
+        (
+            "files",
+            f"{len(image.members):,}, {size:,} bytes"
+            + (f"; {image.pickles} of them pickles, which are not opened" if image.pickles else ""),
+        ),
+    ]
     name = PurePosixPath(image.path).name
     use = "view only: it has no model graph to compile; `tbuda tti netlist` extracts its netlist"
     if ours:

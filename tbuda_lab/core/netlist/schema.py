@@ -101,7 +101,7 @@ class QueueBuffer:
 
     channel: int
     address: int
-    bare: bool = False   # a host buffer written as an address without a channel
+    bare: bool = False  # a host buffer written as an address without a channel
     alone: bool = False  # and that without a list around it: `host: 0x0`
 
 

@@ -27,24 +27,39 @@ def show(n: Netlist, graph: str | None = None, arch: str | None = None) -> str:
     tables = Tables(n)
     lines: list[str] = []
     if graph is None:
-        parts = ((n.queues, "queue"), (n.graphs, "graph"), (tables.ops, "op"), (n.fused_ops, "fused op"),
-                 (n.programs, "program"))
-        lines += [f"arch {', '.join(n.arch) or 'not written'}: "
-                  + ", ".join(quantity(len(items), noun) for items, noun in parts), ""]
+        parts = (
+            (n.queues, "queue"),
+            (n.graphs, "graph"),
+            (tables.ops, "op"),
+            (n.fused_ops, "fused op"),
+            (n.programs, "program"),
+        )
+        lines += [
+            f"arch {', '.join(n.arch) or 'not written'}: "
+            + ", ".join(quantity(len(items), noun) for items, noun in parts),
+            "",
+        ]
     for number, group in enumerate(linked_graphs(n)):
         for name in group:
             if graph in (None, name):
                 together = f", together with {', '.join(g for g in group if g != name)}" if len(group) > 1 else ""
-                lines += [f"epoch {number}, graph {name}: chip {n.graphs[name].target_device}, "
-                          f"input_count {n.graphs[name].input_count}{together}", *_graph(n.graphs[name], facts), ""]
+                lines += [
+                    f"epoch {number}, graph {name}: chip {n.graphs[name].target_device}, "
+                    f"input_count {n.graphs[name].input_count}{together}",
+                    *_graph(n.graphs[name], facts),
+                    "",
+                ]
     used = _queues_of(n.graphs[graph]) if graph is not None else None
     queues = [q for q in n.queues.values() if used is None or q.name in used or q.input in n.graphs[graph or ""].ops]
     lines += ["queues", *_queues(tables, queues, facts.align), ""]
     if graph is None:
         for program in n.programs:
             executes = sum(isinstance(i, Execute) for i in program.instructions)
-            lines += [f"program {program.name}: {len(program.instructions)} instructions, {executes} executes",
-                      *program_lines(program), ""]
+            lines += [
+                f"program {program.name}: {len(program.instructions)} instructions, {executes} executes",
+                *program_lines(program),
+                "",
+            ]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -70,8 +85,20 @@ def _graph(graph: NetGraph, facts: NetlistFacts) -> Iterator[str]:
     yield "     " + " ".join(f"{c:2d}" for c in range(cols))
     for r, row in enumerate(cells):
         yield f"  {r:2d} " + " ".join(row)
-    yield from _table([(_symbol(k), op.name, op.type, _place(op), _blocking(op), str(op.out_df),
-                        ", ".join(i.source for i in op.inputs)) for k, op in enumerate(ops)])
+    yield from _table(
+        [
+            (
+                _symbol(k),
+                op.name,
+                op.type,
+                _place(op),
+                _blocking(op),
+                str(op.out_df),
+                ", ".join(i.source for i in op.inputs),
+            )
+            for k, op in enumerate(ops)
+        ]
+    )
 
 
 def _place(op: NetOp) -> str:
@@ -91,9 +118,20 @@ def _queues(tables: Tables, queues: Sequence[Queue], align: int) -> Iterator[str
         size = queue_buffer_bytes(tables, q, align)
         places = sorted({b.channel for b in q.buffers})
         channels = ",".join(map(str, places)) if len(places) <= 8 else f"{places[0]}..{places[-1]}"
-        rows.append((q.name, groups[q.name], q.type, f"{q.entries} entries", f"{q.grid_size[0]}x{q.grid_size[1]}",
-                     _blocking(q), str(q.df), f"{q.loc} {channels} of chip {q.target_device}",
-                     f"{size * len(q.buffers)} bytes", f"from {q.input}"))
+        rows.append(
+            (
+                q.name,
+                groups[q.name],
+                q.type,
+                f"{q.entries} entries",
+                f"{q.grid_size[0]}x{q.grid_size[1]}",
+                _blocking(q),
+                str(q.df),
+                f"{q.loc} {channels} of chip {q.target_device}",
+                f"{size * len(q.buffers)} bytes",
+                f"from {q.input}",
+            )
+        )
     yield from _table(rows)
 
 

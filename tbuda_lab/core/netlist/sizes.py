@@ -130,8 +130,7 @@ class L1Use:
 
 
 def l1_use(tables: Tables, op: NetOp, align: int, preloaded: frozenset[str]) -> L1Use:
-    """What the buffers of an op take in L1 at least, from the fields of the netlist alone: the sums of `l1_buffers`.
-    """
+    """What the buffers of an op take in L1 at least, from the fields of the netlist alone: the sums of `l1_buffers`."""
     inputs = output = parameters = intermediate = overlay = 0
     for kind, _, size in l1_buffers(tables, op, align, preloaded):
         if kind == "input":
@@ -166,8 +165,11 @@ def l1_buffers(tables: Tables, op: NetOp, align: int, preloaded: frozenset[str])
     k = op.attributes.get("m_k", 1)
     if op.intermed_df not in (None, op.out_df) and op.type == "matmul" and isinstance(k, int) and k > 1:
         intermediate = block * tile_size(op.intermed_df or op.out_df, op.tile_dim, align)
-    l1_buffers = [("output", -1, output), ("intermediate", -1, intermediate),
-             ("overlay", -1, max((op.overlay_size or 0) - OVERLAY_BASE, 0))]
+    l1_buffers = [
+        ("output", -1, output),
+        ("intermediate", -1, intermediate),
+        ("overlay", -1, max((op.overlay_size or 0) - OVERLAY_BASE, 0)),
+    ]
     for n, i in enumerate(op.inputs):
         tile = tile_size(i.df, tables.tile_dim(i.source), align)
         queue = tables.n.queues.get(i.source)

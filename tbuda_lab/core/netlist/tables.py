@@ -81,9 +81,13 @@ class Tables:
     @cached_property
     def settings(self) -> list[ProgramSetting]:
         """All queue settings of all programs in file order."""
-        return [ProgramSetting(program, index, item.graph, name, setting)
-                for program in self.n.programs for index, item in enumerate(program.instructions)
-                if isinstance(item, Execute) for name, setting in (item.settings or {}).items()]
+        return [
+            ProgramSetting(program, index, item.graph, name, setting)
+            for program in self.n.programs
+            for index, item in enumerate(program.instructions)
+            if isinstance(item, Execute)
+            for name, setting in (item.settings or {}).items()
+        ]
 
     def tile_dim(self, source: str) -> TileDim:
         """The tile size of a queue or op, 32x32 where it is not written or the name is unknown."""

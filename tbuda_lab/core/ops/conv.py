@@ -85,11 +85,21 @@ class Conv2d(NdOp):
         if together < n:
             return per_image(b, x, lambda some: b.op(self, some, w, *bias), together)
         if n != 1:
+
             def conv(hw: Pair, sides: Sides) -> ConvRows:
                 return ConvRows(hw, kernel, self.stride, sides, self.dilation, self.groups)
 
-            return one_tall_image(b, x, self.channel_last, conv, self.stride[0], self.padding,
-                                  image(node.shape, self.channel_last, "conv2d")[2], w, *bias)
+            return one_tall_image(
+                b,
+                x,
+                self.channel_last,
+                conv,
+                self.stride[0],
+                self.padding,
+                image(node.shape, self.channel_last, "conv2d")[2],
+                w,
+                *bias,
+            )
         rows = ConvRows((height, width), kernel, self.stride, self.padding, self.dilation, self.groups)
         return leave_rows(b, b.op(rows, enter_rows(b, x, self.channel_last), w, *bias), rows.out_hw, self.channel_last)
 
@@ -365,9 +375,15 @@ def _rows_of_each(height: int, stride: int, padding: Sides) -> int:
 
 
 def one_tall_image(
-    b: Builder, x: str, channel_last: bool, windows: Callable[[Pair, Sides], Any], stride: int, padding: Sides,
-    out_height: int, *others: str,
-) -> str:  # fmt: skip
+    b: Builder,
+    x: str,
+    channel_last: bool,
+    windows: Callable[[Pair, Sides], Any],
+    stride: int,
+    padding: Sides,
+    out_height: int,
+    *others: str,
+) -> str:
     """A batch as one image, its images below each other, with `windows` over it: as many ops as one image takes.
 
     windows: an op in rows layout of a height and width, and of a padding. Each image has rows of zeros above as the

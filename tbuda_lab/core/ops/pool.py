@@ -88,8 +88,7 @@ class MaxPool2d(NdOp):
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         n, _, height, width = image(b.shape(x), self.channel_last, "max_pool2d")
         hw = (height, width)
-        (out_height, _), sides = pool_windows(
-            hw, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
+        (out_height, _), sides = pool_windows(hw, self.kernel, self.stride, self.padding, self.dilation, self.ceil_mode)
         if n != 1:
             # rows of zeros between images would win over negative pixels
             together = images_together(n, height, width, self.stride[0], sides) if sides[2:] == (0, 0) else 1
@@ -152,6 +151,7 @@ class AvgPool2d(NdOp):
         if whole:
             return leave_rows(b, b.op(ReduceAvg(-2), enter_rows(b, x, self.channel_last)), out, self.channel_last)
         if n != 1:
+
             def windows(hw: Pair, sides: Sides) -> SumPoolRows:
                 return SumPoolRows(hw, self.kernel, self.stride, sides)
 

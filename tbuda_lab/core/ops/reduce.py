@@ -53,8 +53,6 @@ class Matmul(NdOp):
         return b.add(b.op(Matmul(), x, y), bias)
 
 
-
-
 @dataclasses.dataclass(frozen=True)
 class Reduce(NdOp):
     """The result has size 1 along `dim`."""
@@ -130,10 +128,8 @@ class Argmax(Reduce):
         shape = b.shape(x)
         dim = negative(self.dim, len(shape))
         n = shape[dim]
-        if n > 2 ** b.options.data_format.mantissa_bits:
-            raise not_on_device(
-                node, f"numbers up to {n} in {b.options.data_format.name}; Float32 holds them"
-            )
+        if n > 2**b.options.data_format.mantissa_bits:
+            raise not_on_device(node, f"numbers up to {n} in {b.options.data_format.name}; Float32 holds them")
         countdown = np.arange(n, 0, -1, dtype=np.float32).reshape((n,) + (1,) * (-dim - 1))
         below = b.op(Relu(smallest_difference(b)), b.subtract(b.op(ReduceMax(dim), x), x))
         top = b.mark_truth(b.subtract(1.0, step(b, below)))

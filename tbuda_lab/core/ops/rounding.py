@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 
 TORCH_TYPES = {
-    "FLOAT8E4M3FN": torch.float8_e4m3fn, "FLOAT8E4M3FNUZ": torch.float8_e4m3fnuz, "FLOAT8E5M2": torch.float8_e5m2,
-    "FLOAT8E5M2FNUZ": torch.float8_e5m2fnuz, "BFLOAT16": torch.bfloat16, "FLOAT16": torch.float16,
-}  # fmt: skip
+    "FLOAT8E4M3FN": torch.float8_e4m3fn,
+    "FLOAT8E4M3FNUZ": torch.float8_e4m3fnuz,
+    "FLOAT8E5M2": torch.float8_e5m2,
+    "FLOAT8E5M2FNUZ": torch.float8_e5m2fnuz,
+    "BFLOAT16": torch.bfloat16,
+    "FLOAT16": torch.float16,
+}
 """Formats that torch converts to, to nearest with ties to even."""
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """The magnitudes of four-bit floats."""

@@ -27,11 +27,25 @@ from tbuda_lab.core.overrides.record import FIRST, Each, Override, frozen, targe
 KINDS: dict[str, type[Kind]] = {
     k.kind: k
     for k in (
-        OpSize, StreamDirection, StreamShape, InnerStep, InputBuffers, OutputBuffer, DramParameters, Prologue,
-        OpPin, EpochStart, ChipStart, QueuePin, NopOnEdge, QueueOnEdge, ScheduleConstraint, OutputFormat,
+        OpSize,
+        StreamDirection,
+        StreamShape,
+        InnerStep,
+        InputBuffers,
+        OutputBuffer,
+        DramParameters,
+        Prologue,
+        OpPin,
+        EpochStart,
+        ChipStart,
+        QueuePin,
+        NopOnEdge,
+        QueueOnEdge,
+        ScheduleConstraint,
+        OutputFormat,
         Fidelity,
     )
-}  # fmt: skip
+}
 """Every kind of override, by its name in records and files."""
 
 OVERRIDE_KINDS = tuple(KINDS)
@@ -138,8 +152,9 @@ def to_json(override: Override, resolve: Resolve) -> dict[str, Any]:
     target: Any = override.target
     each = {} if isinstance(target, str | tuple) else {"each": True}
     if not isinstance(target, str):
-        target = list(target if isinstance(target, tuple) else target.names if isinstance(target, Each)
-                      else resolve(override))  # fmt: skip
+        target = list(
+            target if isinstance(target, tuple) else target.names if isinstance(target, Each) else resolve(override)
+        )
     value = KINDS.get(override.kind, Kind).to_json(override.value)
     return {**each, "kind": override.kind, "target": target, "value": value}
 
@@ -156,9 +171,9 @@ def from_json(record: Any) -> Override:
         raise InputError("a target is a name or a list of names")
     if record.get("each", True) is not True:
         raise InputError("each is true where a list of names stands for what a pattern matched")
-    override = Override(kind, Each(tuple(names)) if "each" in record else target, KINDS[kind].from_json(
-        record["value"]),
-                     "file")  # fmt: skip
+    override = Override(
+        kind, Each(tuple(names)) if "each" in record else target, KINDS[kind].from_json(record["value"]), "file"
+    )
     fault = form_fault(override)
     if fault is not None:
         raise InputError(f"{kind}: {fault[0]}; {fault[1]}")

@@ -65,9 +65,11 @@ class NopOnEdge(_OnEdge):
     @property
     def value(self) -> dict[str, Any]:
         return {
-            "dest": self.dest, "hoist_tms": self.hoist_tms, "nop_count": self.nop_count,
+            "dest": self.dest,
+            "hoist_tms": self.hoist_tms,
+            "nop_count": self.nop_count,
             "daisy_chain": self.daisy_chain,
-        }  # fmt: skip
+        }
 
     def label(self, target: str) -> str:
         nops = "nop" if self.nop_count == 1 else f"{self.nop_count} nops"

@@ -42,8 +42,11 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
     if r.options.training is not None and trained and not _only_relabels(r, node, trained[0]):
         return None
     own = "original_op_name" not in node.attrs  # an op of the model, not one that a pass made of it
-    if own and not r.options.enable_consteval and all(leaf.value.dtype.kind == "f" for leaf in leaves
-                                                      if leaf.value is not None):
+    if (
+        own
+        and not r.options.enable_consteval
+        and all(leaf.value.dtype.kind == "f" for leaf in leaves if leaf.value is not None)
+    ):
         return None
     value = None if absent else _evaluate(node.op, leaves)
     shape = tuple(value.shape) if value is not None else tuple(node.op.infer(*(leaf.shape for leaf in leaves)))

@@ -102,16 +102,20 @@ def _fills_rows(node: Node, whole: set[str], bounds: dict[str, Bounds], graph: G
     if isinstance(op, Matmul):
         return all(s in whole or is_stored(graph[s]) for s in node.sources)
     if isinstance(op, Transpose):
-        return node.sources[0] in whole and -1 not in (op.dim0, op.dim1) and len(node.shape) - 1 not in (
-            op.dim0, op.dim1)
+        return (
+            node.sources[0] in whole and -1 not in (op.dim0, op.dim1) and len(node.shape) - 1 not in (op.dim0, op.dim1)
+        )
     if isinstance(op, Reshape):  # a row of the result lies within one of the operand, or is made of whole ones
         old, new = (*graph[node.sources[0]].shape, 1)[-1], (*node.shape, 1)[-1]
         return node.sources[0] in whole and (old % new == 0 or old == new)
     if isinstance(op, (Add, Subtract, Multiply, Unary)):
         rows = [s for s in node.sources if s in whole and graph[s].shape[-1:] == node.shape[-1:]]
         return bool(rows) and all(s in rows or is_stored(graph[s]) for s in node.sources)
-    return isinstance(op, Index | Squeeze | Unsqueeze) and node.sources[0] in whole and (
-        not isinstance(op, Squeeze | Unsqueeze) or node.shape[-1:] == graph[node.sources[0]].shape[-1:])
+    return (
+        isinstance(op, Index | Squeeze | Unsqueeze)
+        and node.sources[0] in whole
+        and (not isinstance(op, Squeeze | Unsqueeze) or node.shape[-1:] == graph[node.sources[0]].shape[-1:])
+    )
 
 
 def _some_small_range(options: CompileOptions) -> bool:

@@ -34,10 +34,29 @@ PADDING = 1.15
 SLICE = 64
 """Tiles of columns of a slice, at most."""
 
-_ELEMENTWISE = frozenset((
-    "exp", "log", "sqrt", "reciprocal", "sigmoid", "tanh", "gelu", "gelu_derivative", "leaky_relu", "abs", "pow",
-    "sine", "cosine", "buffer", "relu", "add", "subtract", "multiply", "maximum",
-))  # fmt: skip
+_ELEMENTWISE = frozenset(
+    (
+        "exp",
+        "log",
+        "sqrt",
+        "reciprocal",
+        "sigmoid",
+        "tanh",
+        "gelu",
+        "gelu_derivative",
+        "leaky_relu",
+        "abs",
+        "pow",
+        "sine",
+        "cosine",
+        "buffer",
+        "relu",
+        "add",
+        "subtract",
+        "multiply",
+        "maximum",
+    )
+)
 _REDUCTIONS = frozenset(("reduce_sum", "reduce_avg", "reduce_max"))
 _KEEPS_ZERO = frozenset(("sqrt", "tanh", "gelu", "leaky_relu", "abs", "sine", "buffer", "relu"))
 _UNBOUNDED = frozenset(("log", "reciprocal", "pow"))
@@ -184,8 +203,11 @@ def _groups(graph: Graph) -> list[_Group]:
         if (group := groups.get(find(name))) is not None:
             group.by_product = True
     # one op alone that makes the row (a product that only an output reads) has a pass of its own
-    return [g for g in groups.values() if any(n.kind is NodeKind.OP and not isinstance(n.op, Matmul) for n in g.wide)
-            or g.reductions]  # fmt: skip
+    return [
+        g
+        for g in groups.values()
+        if any(n.kind is NodeKind.OP and not isinstance(n.op, Matmul) for n in g.wide) or g.reductions
+    ]
 
 
 def _has_own_weights(graph: Graph, node: Node) -> bool:

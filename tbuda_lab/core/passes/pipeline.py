@@ -78,10 +78,31 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 WITH_RULES = (
-    "greater", "greater_equal", "less", "less_equal", "equal", "not_equal", "logical_and", "logical_not", "heaviside",
-    "where", "clip", "divide", "minimum", "power", "pow", "softmax", "log_softmax", "layernorm",
-    "erf", "gelu", "gelu_derivative", "stop_gradient", "gradient_seed", "own_gradient",
-)  # fmt: skip
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+    "equal",
+    "not_equal",
+    "logical_and",
+    "logical_not",
+    "heaviside",
+    "where",
+    "clip",
+    "divide",
+    "minimum",
+    "power",
+    "pow",
+    "softmax",
+    "log_softmax",
+    "layernorm",
+    "erf",
+    "gelu",
+    "gelu_derivative",
+    "stop_gradient",
+    "gradient_seed",
+    "own_gradient",
+)
 """Ops that wait for their gradients before they are written in canonical ones: their rules are shorter, and exact where
 those of the canonical forms are not."""
 

@@ -89,14 +89,27 @@ class WholeNumbers(Pass):
 
 def _op(graph: Graph, node: Node, stem: str, op: NdOp, *operands: str, marked: bool = False) -> str:
     shape = op.infer(*(graph[name].shape for name in operands))
-    made = Node(graph.unique(f"{node.name}.{stem}"), NodeKind.OP, shape, op, tuple(map(Edge, operands)),
-                origin=node.origin, attrs={GRID_WHOLE: True} if marked else {})  # fmt: skip
+    made = Node(
+        graph.unique(f"{node.name}.{stem}"),
+        NodeKind.OP,
+        shape,
+        op,
+        tuple(map(Edge, operands)),
+        origin=node.origin,
+        attrs={GRID_WHOLE: True} if marked else {},
+    )
     return graph.add(made).name
 
 
 def _constant(graph: Graph, node: Node, words: np.ndarray) -> str:
-    made = Node(graph.unique(f"{node.name}.words"), NodeKind.CONSTANT, words.shape, origin=node.origin, value=words,
-                attrs={GRID_WHOLE: True})  # fmt: skip
+    made = Node(
+        graph.unique(f"{node.name}.words"),
+        NodeKind.CONSTANT,
+        words.shape,
+        origin=node.origin,
+        value=words,
+        attrs={GRID_WHOLE: True},
+    )
     return graph.add(made).name
 
 

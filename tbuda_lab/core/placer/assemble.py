@@ -93,14 +93,20 @@ def rectangles(
     return ops, tuple(epochs)
 
 
-def plan_queues(
-    problem: Problem, ops: Mapping[str, OpPlacement], planned: PlannedQueues | None = None
-) -> QueuePlanner:
+def plan_queues(problem: Problem, ops: Mapping[str, OpPlacement], planned: PlannedQueues | None = None) -> QueuePlanner:
     """What places the queues of placed ops. planned: of another placement of the same graph."""
     return QueuePlanner(
-        problem.graph, problem.models, ops, problem.orders, problem.device, problem.options, problem.constraints.queues,
-        problem.costs.preloaded, planned, problem.costs.crowded,
-    )  # fmt: skip
+        problem.graph,
+        problem.models,
+        ops,
+        problem.orders,
+        problem.device,
+        problem.options,
+        problem.constraints.queues,
+        problem.costs.preloaded,
+        planned,
+        problem.costs.crowded,
+    )
 
 
 def place_queues(

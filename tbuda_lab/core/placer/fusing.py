@@ -186,9 +186,7 @@ def to_record(fusion: Fusion) -> dict[str, Any]:
     return {"ends": sorted(fusion.ends), "patterns": decided}
 
 
-def from_record(
-    record: Any, passed: Graph, lowered: Graph, device: DeviceSpec, options: CompileOptions
-) -> Fusion:
+def from_record(record: Any, passed: Graph, lowered: Graph, device: DeviceSpec, options: CompileOptions) -> Fusion:
     """What `decide` said of these graphs, without the epochs. Raises `InputError` for a record that is damaged or of
     other graphs."""
     read = RecordReader(record)
@@ -279,9 +277,16 @@ def _steps(profile: OpProfile, op: HwFused) -> list[OpProfile]:
             operands.append(dataclasses.replace(operand, role=f"in{port}") if k in op.sums else operand)
         if k in op.sums:
             parts.append(
-                dataclasses.replace(profile, kind="matmul", op=HwMatmul(), out=out, operands=tuple(operands),
-                                    inner=op.length, inner_run=op.length)
-            )  # fmt: skip
+                dataclasses.replace(
+                    profile,
+                    kind="matmul",
+                    op=HwMatmul(),
+                    out=out,
+                    operands=tuple(operands),
+                    inner=op.length,
+                    inner_run=op.length,
+                )
+            )
             continue
         alone = HwFused(((fn, tuple(range(len(refs))), slope, exp),), ((0, spread[k]),) if k in spread else ())
         parts.append(dataclasses.replace(profile, op=alone, out=out, operands=tuple(operands), inner=0))

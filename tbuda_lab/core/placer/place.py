@@ -128,9 +128,15 @@ def assemble_placement(
     """The placement that follows from decisions. Raises what `assemble` raises."""
     parts = Parts()
     placement = assemble(
-        problem, chosen.segments, chosen.policy, chosen.notes, parts=parts, objective=chosen.objective,
-        limits=chosen.bounds, check=check,
-    )  # fmt: skip
+        problem,
+        chosen.segments,
+        chosen.policy,
+        chosen.notes,
+        parts=parts,
+        objective=chosen.objective,
+        limits=chosen.bounds,
+        check=check,
+    )
     if placement.report is not None:
         chosen = dataclasses.replace(chosen, bounds=placement.report.bounds)
         if chosen.curve:

@@ -114,9 +114,11 @@ def from_record(
     breaks, chip_breaks = (frozenset(read.texts(key)) & names for key in ("breaks", "chip_breaks"))
     asked = resolve((*constraints.records, *(_insertion(o) for o in read.list("overrides"))), graph, device, options)
     problem = dataclasses.replace(
-        Problem.of(graph, models, device, options, order, asked, costs), pins=pins, breaks=breaks,
+        Problem.of(graph, models, device, options, order, asked, costs),
+        pins=pins,
+        breaks=breaks,
         chip_breaks=chip_breaks,
-    )  # fmt: skip
+    )
     for first, last, reason in rows_of(read.list("refusals"), 3):
         problem.refusals[whole(first), whole(last)] = text_of(reason)
     needed = whole(read["needed"])
@@ -196,9 +198,7 @@ def _segments(epochs: Sequence[Any], problem: Problem) -> tuple[Segment, ...]:
         if np.any(taken > 1):
             raise InputError("a record with ops of one epoch that share a core")
         places = tuple((top, left, turned) for top, left, turned in spots)
-        segments.append(
-            Segment(at, last, tuple(rows), places, whole(kernel), whole(limiter), number(stall_cycles))
-        )
+        segments.append(Segment(at, last, tuple(rows), places, whole(kernel), whole(limiter), number(stall_cycles)))
         at = last
     if at != len(problem.order):
         raise InputError("a record with fewer ops in epochs than there are")

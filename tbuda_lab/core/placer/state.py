@@ -64,8 +64,8 @@ class StartedPlacement:
         return tuple(self.choose(np.inf))
 
     def within(self, most: float) -> bool:
-        """Whether the epochs are not thought to cost the policy more; if so they are there. Raises as `segments` does.
-        """
+        """Whether the epochs are not thought to cost the policy more; if so they are there. Raises as `segments`
+        does."""
         if "segments" not in self.__dict__:
             try:
                 self.__dict__["segments"] = tuple(self.choose(most))  # as the cached property would
@@ -134,9 +134,12 @@ class PlacementState:
     curve: Curve = ()
 
     def with_epochs(
-        self, problem: Problem, segments: Sequence[Segment], edits: Sequence[Override] = (),
+        self,
+        problem: Problem,
+        segments: Sequence[Segment],
+        edits: Sequence[Override] = (),
         notes: Sequence[Diagnostic] = (),
-    ) -> PlacementState:  # fmt: skip
+    ) -> PlacementState:
         """With other epochs, for which more was inserted."""
         return dataclasses.replace(
             self, problem=problem, segments=tuple(segments), edits=(*self.edits, *edits), notes=(*self.notes, *notes)

@@ -57,9 +57,7 @@ def choose_feasible(context: PlaceContext) -> PlacementState:
             state = choose_epochs(context.edited(edits))
         except PlacementError:
             raise error from None
-        return dataclasses.replace(
-            state, edits=edits, needed=len(edits), notes=tuple(infeasible_notes(edits, error))
-        )
+        return dataclasses.replace(state, edits=edits, needed=len(edits), notes=tuple(infeasible_notes(edits, error)))
 
 
 def choose_epochs(context: PlaceContext) -> PlacementState:
@@ -75,9 +73,13 @@ def choose_epochs(context: PlaceContext) -> PlacementState:
     segments = run(problem, lambda fraction: check(0.05 + 0.8 * fraction))
     if name == "Optimal" and options.schedule_swaps and len(set(problem.phase.values())) < 2:
         better = improve(
-            problem, segments, options.schedule_swaps, constraints.pairs(problem.order),
-            lambda fraction: check(0.85 + 0.05 * fraction, "swapping"), constraints.at_breaks,
-        )  # fmt: skip
+            problem,
+            segments,
+            options.schedule_swaps,
+            constraints.pairs(problem.order),
+            lambda fraction: check(0.85 + 0.05 * fraction, "swapping"),
+            constraints.at_breaks,
+        )
         problem, segments = better.problem, list(better.segments)
     return PlacementState(context, problem, 0, problem, tuple(segments), name)
 
@@ -134,9 +136,7 @@ def merge_refused(state: PlacementState) -> PlacementState:
     """One epoch of two that only a refused edge keeps apart; see `merge_epochs`."""
     if not state.context.options.enable_fork_join_buffering or state.policy == "SingleOpPerEpoch":
         return state
-    merged = merge_epochs(
-        state.problem, state.segments, lambda fraction: state.context.check(0.88, "merging epochs")
-    )
+    merged = merge_epochs(state.problem, state.segments, lambda fraction: state.context.check(0.88, "merging epochs"))
     return state.with_epochs(merged.problem, merged.segments, merged.edits, merged.notes)
 
 
@@ -174,10 +174,15 @@ def search_further(state: PlacementState) -> PlacementState:
         return state
     constraints = problem.constraints
     went = search_on(
-        problem, state.segments, options.optimise_steps, options.optimise_seconds, constraints.pairs(problem.order),
-        constraints.at_breaks, lambda fraction: check(0.9 + 0.02 * fraction, "searching for a faster placement"),
+        problem,
+        state.segments,
+        options.optimise_steps,
+        options.optimise_seconds,
+        constraints.pairs(problem.order),
+        constraints.at_breaks,
+        lambda fraction: check(0.9 + 0.02 * fraction, "searching for a faster placement"),
         len(set(phases(problem.graph).values())) < 2,
-    )  # fmt: skip
+    )
     trial = RepairedPlacement(went.problem, went.segments)
     if options.enable_fork_join_buffering:
         trial = repair_stalls(went.problem, went.segments)
@@ -242,9 +247,11 @@ def _on_one_chip(state: PlacementState, begun: PlacementState, steps: Sequence[S
     fix = "compile for one chip, or pin ops to chips so that less crosses"
     needed = begun.edits[: begun.needed]
     return dataclasses.replace(
-        alone, edits=(*needed, *alone.edits), needed=len(needed) + alone.needed,
+        alone,
+        edits=(*needed, *alone.edits),
+        needed=len(needed) + alone.needed,
         notes=(*alone.notes, Diagnostic("note", most.source, "repair", text, fix)),
-    )  # fmt: skip
+    )
 
 
 def _queues(problem: Problem, spots: Mapping[str, OpPlacement]) -> list[QueuePlacement]:

@@ -34,9 +34,7 @@ def refuse_unknown(options: CompileOptions) -> None:
     )
 
 
-def refuse_impossible(
-    graph: Graph, device: DeviceSpec, options: CompileOptions, constraints: Constraints
-) -> None:
+def refuse_impossible(graph: Graph, device: DeviceSpec, options: CompileOptions, constraints: Constraints) -> None:
     """Looks at everything that is asked of a lowered (and edited) graph as far as that takes no candidates.
 
     Raises one `OverrideError` with a diagnostic for each thing that is wrong, naming what would be legal.

@@ -386,12 +386,23 @@ _PYBUDA_OPTIONS = {
 } | {
     name: name
     for name in (
-        "default_df_override", "balancer_policy", "enable_t_streaming", "manual_t_streaming", "enable_consteval",
-        "enable_enumerate_u_kt", "enable_stable_softmax", "enable_conv_prestride", "enable_auto_fusing",
-        "enable_auto_transposing_placement", "place_on_one_row", "input_queues_on_host", "output_queues_on_host",
-        "dram_placement_algorithm", "chip_placement_policy",
+        "default_df_override",
+        "balancer_policy",
+        "enable_t_streaming",
+        "manual_t_streaming",
+        "enable_consteval",
+        "enable_enumerate_u_kt",
+        "enable_stable_softmax",
+        "enable_conv_prestride",
+        "enable_auto_fusing",
+        "enable_auto_transposing_placement",
+        "place_on_one_row",
+        "input_queues_on_host",
+        "output_queues_on_host",
+        "dram_placement_algorithm",
+        "chip_placement_policy",
     )
-}  # fmt: skip
+}
 """Options that `set_configuration_options` takes, with the names that they have there."""
 
 
@@ -427,12 +438,17 @@ class SetOptions(Command):
             lines.append(python_comment(f"PyBuda has no such options: session.apply(SetOptions({text}))"))
         for rule in dict(self.changes).get("precision", ()):
             arguments = without_none(
-                op_type=rule.op_type, name_regex=rule.name, output_df=rule.output_df, accumulate_df=rule.accumulate_df,
-                intermediate_df=rule.intermediate_df, math_fidelity=rule.math_fidelity,
+                op_type=rule.op_type,
+                name_regex=rule.name,
+                output_df=rule.output_df,
+                accumulate_df=rule.accumulate_df,
+                intermediate_df=rule.intermediate_df,
+                math_fidelity=rule.math_fidelity,
                 input_df={k: (df, also) for k, df, also in rule.inputs} or None,
                 input_parameter_indices_to_optimize=list(rule.weight_bits) or None,
-                epoch_type=rule.part, is_gradient_op=rule.gradients,
-            )  # fmt: skip
+                epoch_type=rule.part,
+                is_gradient_op=rule.gradients,
+            )
             lines.append(python_call("configure_mixed_precision", **arguments))
         return "\n".join(lines)
 
@@ -440,8 +456,24 @@ class SetOptions(Command):
 COMMANDS: dict[str, type[Command]] = {
     c.name: c
     for c in (
-        ResizeOp, PlaceOp, EpochBreak, ChipBreak, StreamOp, SetUkt, Preload, QueueChannel, InsertNop, InsertQueue,
-        FormatOp, ClearOp, Disable, SetOverride, Reorder, Constrain, Optimise, SetOptions,
+        ResizeOp,
+        PlaceOp,
+        EpochBreak,
+        ChipBreak,
+        StreamOp,
+        SetUkt,
+        Preload,
+        QueueChannel,
+        InsertNop,
+        InsertQueue,
+        FormatOp,
+        ClearOp,
+        Disable,
+        SetOverride,
+        Reorder,
+        Constrain,
+        Optimise,
+        SetOptions,
     )
-}  # fmt: skip
+}
 """Edits that a journal may hold, by name."""

@@ -62,7 +62,9 @@ class Compiles:
                 start = time.perf_counter()
                 session, clock = self._session, self.clock(cancel)
                 self._state.traced = frontend.from_any(
-                    session.model, session.sample_inputs, name=session.name,
+                    session.model,
+                    session.sample_inputs,
+                    name=session.name,
                     progress=lambda text: clock.stop_or_tell("trace", text),
                 )
                 self._session.timings["trace"] = time.perf_counter() - start

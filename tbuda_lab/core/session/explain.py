@@ -72,12 +72,18 @@ def card_of(session: Session, op: str) -> OpCard:
         ("source", node.origin.location),
         ("reads", ", ".join(node.sources)),
         ("epoch", f"{spot.epoch} of {len(placement.epochs)}, chip {spot.chip}"),
-        ("place", f"{spot.size[0]} rows x {spot.size[1]} columns at row {spot.start[0]}, column {spot.start[1]}"
-                  + (", transposed" if spot.transposed else "")),
-        ("block", f"t {row['t']}, mblock {row['mblock_m']}x{row['mblock_n']}, ublock {row['ublock_r']}x"
-                  f"{row['ublock_c']}" + (f", m_k {row['m_k']}, u_kt {row['u_kt']}" if row["u_kt"] else "")),
+        (
+            "place",
+            f"{spot.size[0]} rows x {spot.size[1]} columns at row {spot.start[0]}, column {spot.start[1]}"
+            + (", transposed" if spot.transposed else ""),
+        ),
+        (
+            "block",
+            f"t {row['t']}, mblock {row['mblock_m']}x{row['mblock_n']}, ublock {row['ublock_r']}x"
+            f"{row['ublock_c']}" + (f", m_k {row['m_k']}, u_kt {row['u_kt']}" if row["u_kt"] else ""),
+        ),
         ("L1", f"{int(row['l1_total']):,} of {result.device.l1_usable:,} bytes"),
-    ]  # fmt: skip
+    ]
     if placement.report is not None:
         kernel, limiter, what = placement.report.op_limiters[op]
         epoch = placement.report.epochs[spot.epoch]

@@ -1,5 +1,5 @@
-"""`session.explore` and `Explore`: a model tried on many devices, batches and formats, with sessions behind the points.
-"""
+"""`session.explore` and `Explore`: a model tried on many devices, batches and formats, with sessions behind the
+points."""
 
 from __future__ import annotations
 
@@ -53,18 +53,35 @@ class Explore:
     """
 
     def __init__(
-        self, session: Session, space: Mapping[str, Any] | Space, objectives: Sequence[str] = DEFAULT_OBJECTIVES,
-        require: Sequence[str] = (), sampler: str = "grid", budget: int = BUDGET, engine: Any = None, seed: int = 0,
-        out: str | Path | None = None, trial_seconds: float | None = None, send_weights: bool = False,
-        cache: bool = True, on_change: Callable[[Explore], None] | None = None,
+        self,
+        session: Session,
+        space: Mapping[str, Any] | Space,
+        objectives: Sequence[str] = DEFAULT_OBJECTIVES,
+        require: Sequence[str] = (),
+        sampler: str = "grid",
+        budget: int = BUDGET,
+        engine: Any = None,
+        seed: int = 0,
+        out: str | Path | None = None,
+        trial_seconds: float | None = None,
+        send_weights: bool = False,
+        cache: bool = True,
+        on_change: Callable[[Explore], None] | None = None,
     ) -> None:
         """Opens the folder; nothing is compiled. Raises `InputError` for what cannot be explored."""
         if isinstance(objectives, str) or isinstance(require, str):
-            raise InputError("objectives and require are lists of texts, such as [\"samples/s:max\"]")
+            raise InputError('objectives and require are lists of texts, such as ["samples/s:max"]')
         asked = space if isinstance(space, Space) else space_of(session, space)
         plan = Plan(
-            asked, tuple(map(parse_objective, objectives)), tuple(map(parse_requirement, require)), sampler, budget,
-            seed, _base_options(session, asked), session.source, trial_seconds,
+            asked,
+            tuple(map(parse_objective, objectives)),
+            tuple(map(parse_requirement, require)),
+            sampler,
+            budget,
+            seed,
+            _base_options(session, asked),
+            session.source,
+            trial_seconds,
             session.device.name if DEVICE not in asked.axes else next(iter(asked.axes[DEVICE])),
         )
         self._begin(session, plan, out, engine, send_weights, cache, on_change)
@@ -80,7 +97,13 @@ class Explore:
         return self
 
     def _begin(
-        self, session: Session, plan: Plan, out: str | Path | None, engine: Any, send_weights: bool, cache: bool,
+        self,
+        session: Session,
+        plan: Plan,
+        out: str | Path | None,
+        engine: Any,
+        send_weights: bool,
+        cache: bool,
         on_change: Callable[[Explore], None] | None,
     ) -> None:
         workers: int | str = 0
@@ -96,8 +119,15 @@ class Explore:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._work = Exploration(
-            plan, session.trace(), self.folder, session.sample_inputs, workers=workers, scheduler=scheduler,
-            send_weights=send_weights, cache=cache, on_change=lambda _: self._tell(),
+            plan,
+            session.trace(),
+            self.folder,
+            session.sample_inputs,
+            workers=workers,
+            scheduler=scheduler,
+            send_weights=send_weights,
+            cache=cache,
+            on_change=lambda _: self._tell(),
         )
 
     def _tell(self) -> None:
@@ -257,8 +287,8 @@ def space_of(session: Session, space: Mapping[str, Any]) -> Space:
 
 
 def file_overrides(path: Path) -> tuple[Override, ...]:
-    """The overrides of a file: of a `*.buda.json` session the last ones, else a file of overrides. Raises `InputError`.
-    """
+    """The overrides of a file: of a `*.buda.json` session the last ones, else a file of overrides. Raises
+    `InputError`."""
     if not path.name.endswith(".buda.json"):
         return read_overrides(path)
     from tbuda_lab.core.compiler import Request
@@ -276,7 +306,7 @@ def _base_options(session: Session, space: Space) -> dict[str, Any]:
     if session.options.training is not None:
         raise not_supported("exploring a session that trains", "explore the inference of the model")
     if session.overrides and OVERRIDES not in space.axes:
-        raise InputError("the session has overrides: name them in the space, overrides={\"mine\": session.overrides}")
+        raise InputError('the session has overrides: name them in the space, overrides={"mine": session.overrides}')
     return {k: v for k, v in options_to_json(session.options).items() if k not in space.axes}
 
 
@@ -296,10 +326,16 @@ def table_of(plan: Plan, trials: Sequence[Trial]) -> tuple[list[str], list[list[
     numbers = list(dict.fromkeys(name for t in trials for name in t.numbers))
     axes = list(plan.space.axes)
     rows = [
-        [t.n, t.key, t.state, "" if t.reason is None else f"{t.reason['type']}: {t.reason['text']}",
-         *(_cell(t.point.get(a)) for a in axes), *(t.numbers.get(name) for name in numbers)]
+        [
+            t.n,
+            t.key,
+            t.state,
+            "" if t.reason is None else f"{t.reason['type']}: {t.reason['text']}",
+            *(_cell(t.point.get(a)) for a in axes),
+            *(t.numbers.get(name) for name in numbers),
+        ]
         for t in trials
-    ]  # fmt: skip
+    ]
     return ["n", "key", "state", "reason", *axes, *numbers], rows
 
 
@@ -331,4 +367,3 @@ def write_parquet(plan: Plan, trials: Sequence[Trial], path: Path) -> None:
         columns[name] = column if len(kinds) <= 1 else [None if v is None else str(v) for v in column]
     with atomic_file(path) as file:
         pyarrow.parquet.write_table(pyarrow.table(columns), file)
-

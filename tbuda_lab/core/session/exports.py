@@ -290,36 +290,55 @@ def _plain(value: Any) -> Any:
 
 register(
     ExportKind(
-        "netlist", "Netlist", "The netlist as YAML, and beside it the cycles of every op", ".netlist.yaml",
-        "session.export_netlist({})", export_netlist,
+        "netlist",
+        "Netlist",
+        "The netlist as YAML, and beside it the cycles of every op",
+        ".netlist.yaml",
+        "session.export_netlist({})",
+        export_netlist,
         (
             ExportSetting("cycles", True, "write NAME.cycles.csv beside it"),
             ExportSetting("validate", False, "read the text back and check it before it is written"),
-        ), endings=(".yml",), beside=_cycles_beside,
+        ),
+        endings=(".yml",),
+        beside=_cycles_beside,
     )
-)  # fmt: skip
+)
 register(
     ExportKind(
-        "overrides", "Overrides", "The edits as PyBuda's calls, or as JSON", ".overrides.py",
-        "session.export_overrides({})", export_overrides,
+        "overrides",
+        "Overrides",
+        "The edits as PyBuda's calls, or as JSON",
+        ".overrides.py",
+        "session.export_overrides({})",
+        export_overrides,
         (ExportSetting("form", "python", "python, json, or both", ("python", "json", "both")),),
-        endings=(".json",), beside=_other_form,
+        endings=(".json",),
+        beside=_other_form,
     )
-)  # fmt: skip
+)
 register(
     ExportKind(
-        "table", "Table", "One line per op: place, candidate, cycles, memory (CSV; Parquet if it ends in .parquet)",
+        "table",
+        "Table",
+        "One line per op: place, candidate, cycles, memory (CSV; Parquet if it ends in .parquet)",
         ".ops.csv",
-        "session.export_table({})", export_table, endings=(".parquet",),
+        "session.export_table({})",
+        export_table,
+        endings=(".parquet",),
     )
-)  # fmt: skip
+)
 register(
     ExportKind(
-        "trace", "Timeline", "When each op works and what it waits for (Chrome trace JSON)", ".trace.json",
-        "session.export_trace({})", export_trace,
+        "trace",
+        "Timeline",
+        "When each op works and what it waits for (Chrome trace JSON)",
+        ".trace.json",
+        "session.export_trace({})",
+        export_trace,
         (ExportSetting("batch", 8, "how many inputs"),),
     )
-)  # fmt: skip
+)
 
 _sizes: dict[int, tuple[weakref.ref[CompileResult], dict[bool, int]]] = {}
 
@@ -337,8 +356,10 @@ def export_tti(
 
     result = session.compile()
     if result.chain is not None:
-        raise not_supported(f"an image of {session.name!r}, of which the host runs a part",
-                            "TTDevice.compile_to_image writes one in sections")
+        raise not_supported(
+            f"an image of {session.name!r}, of which the host runs a part",
+            "TTDevice.compile_to_image writes one in sections",
+        )
     title = name or session.name
     modules = IMAGE_MODULES.get(session) or model_facts(session.model, title, result.graph)
     loaded = loaded_of(result, title, modules)
@@ -380,14 +401,22 @@ def _bytes(size: int) -> str:
 
 register(
     ExportKind(
-        "tti", "TTI", "The compiled model in one archive, which runs without the model", ".tti",
-        "session.export_tti({})", export_tti,
+        "tti",
+        "TTI",
+        "The compiled model in one archive, which runs without the model",
+        ".tti",
+        "session.export_tti({})",
+        export_tti,
         (
             ExportSetting("name", "", "name of the device image; empty: the session's"),
             ExportSetting("weights", True, "include the weights"),
-            ExportSetting("dump_format", "default", "tensors as .npy (default) or as raw numbers (backend)",
-                    ("default", "backend")),
+            ExportSetting(
+                "dump_format",
+                "default",
+                "tensors as .npy (default) or as raw numbers (backend)",
+                ("default", "backend"),
+            ),
         ),
         preview_tti,
     )
-)  # fmt: skip
+)

@@ -44,6 +44,7 @@ _OTHERS = {"undo": (), "redo": (), "checkpoint": ("name",), "begin": ("label", "
 """Records that are no commands, with their fields."""
 _HEAD = ("format", "device", "harvested_rows", "name", "options", "overrides")
 
+
 @dataclasses.dataclass(frozen=True)
 class Header:
     """What a session was opened with."""

@@ -101,9 +101,12 @@ def streams_of(session: Session, op: str) -> tuple[tuple[tuple[str, int, int], i
     flows = _at(_table(session, op, kinds), (int(row["grid_r"]), int(row["grid_c"])))
     streams: dict[tuple[str, int, int], int] = {}
     for way, r, c, cycles in zip(
-        flows["stream"].tolist(), flows["stream_r"].tolist(), flows["stream_c"].tolist(), flows["cycles"].tolist(),
+        flows["stream"].tolist(),
+        flows["stream_r"].tolist(),
+        flows["stream_c"].tolist(),
+        flows["cycles"].tolist(),
         strict=True,
-    ):  # fmt: skip
+    ):
         key = (way or "n", r, c)
         streams[key] = min(cycles, streams.get(key, cycles))
     return tuple(sorted(streams.items(), key=lambda s: (s[0][1] * s[0][2], s[0])))
@@ -316,11 +319,16 @@ def _best(problem: Problem, op: int, table: OpModels, span: tuple[int, int], fac
             shapes,
             legal,
             demands(
-                problem.profiles[op], table.rows[picked], problem.device, where, output, load.host_cores,
+                problem.profiles[op],
+                table.rows[picked],
+                problem.device,
+                where,
+                output,
+                load.host_cores,
                 problem.inputs(op),
             ),
             problem.dram_cores(op, where, output)[picked],
-        )  # fmt: skip
+        )
         problem.costs.answers[key] = entry
     assert isinstance(entry, _Best)
     return entry

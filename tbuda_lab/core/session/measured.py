@@ -41,12 +41,17 @@ class Measured:
         profile = path if isinstance(path, MeasuredProfile) else read_profile(path)
         machine_of(profile.arch)
         found = match_profile(profile, self._session.trace())
-        heavy = [op for op in (*(p.measured for p in found.pairs), *found.unmatched)
-                 if op.group in ("matmul", "conv", "attention")]
+        heavy = [
+            op
+            for op in (*(p.measured for p in found.pairs), *found.unmatched)
+            if op.group in ("matmul", "conv", "attention")
+        ]
         matched = sum(p.measured.group in ("matmul", "conv", "attention") for p in found.pairs)
         if not found.pairs or matched < FEWEST * len(heavy):
-            raise InputError(f"{profile.name} is a profile of another model: {matched} of its {len(heavy)} products "
-                             f"have a partner in {self._session.name!r}; tbuda_lab.widgets.open_profile shows it alone")
+            raise InputError(
+                f"{profile.name} is a profile of another model: {matched} of its {len(heavy)} products "
+                f"have a partner in {self._session.name!r}; tbuda_lab.widgets.open_profile shows it alone"
+            )
         self._match, self._kernels, self._overlay = found, table, None
         result = self.overlay()
         self._state.events.emit("measured", result)
@@ -55,7 +60,7 @@ class Measured:
     def overlay(self) -> MeasuredOverlay:
         """See `Session.measured`; compiles what is not compiled yet. Raises `InputError` where no profile is loaded."""
         if self._match is None:
-            raise InputError("no profile is loaded: session.load_profile(\"ops_perf_results.csv\")")
+            raise InputError('no profile is loaded: session.load_profile("ops_perf_results.csv")')
         result = self._session.compile()
         if self._overlay is None or self._overlay[0] != id(result):
             self._overlay = id(result), overlay(self._match, result, self._kernels)

@@ -62,9 +62,7 @@ class OpChecks:
         raise KeyError(f"{op!r} was not compared")
 
 
-def check_ops(
-    runner: Runner, sample: Any, min_pcc: float = MIN_PCC, cancel: threading.Event | None = None
-) -> OpChecks:
+def check_ops(runner: Runner, sample: Any, min_pcc: float = MIN_PCC, cancel: threading.Event | None = None) -> OpChecks:
     """Run the first element of a sample and compare every op's output with the lowered graph evaluated in float32.
 
     Raises what the run raises. Works for a microbatch of one and more (the element is repeated).
@@ -97,9 +95,7 @@ class OpWatch:
     """Compares the first output of every op with torch while a run goes (`take` is an executor's `on_op`), and calls
     `stop` once, with the first op that correlates less than `min_pcc`. sample: the first one that runs."""
 
-    def __init__(
-        self, result: CompileResult, sample: Any, min_pcc: float, stop: Callable[[OpCheck], None]
-    ) -> None:
+    def __init__(self, result: CompileResult, sample: Any, min_pcc: float, stop: Callable[[OpCheck], None]) -> None:
         self.result, self.min_pcc, self._stop = result, min_pcc, stop
         feed = next(iter(elements(result.graph, frontend.feeds(result.graph, sample))))
         self._references = evaluate_ops(result.lowered, lowered_inputs(result, feed))
@@ -143,9 +139,7 @@ def lowered_inputs(result: CompileResult, feed: dict[str, torch.Tensor]) -> dict
     }
 
 
-def _execute(
-    runner: Runner, feed: dict[str, torch.Tensor], cancel: threading.Event | None
-) -> dict[str, np.ndarray]:
+def _execute(runner: Runner, feed: dict[str, torch.Tensor], cancel: threading.Event | None) -> dict[str, np.ndarray]:
     """By op, what it gave for the first input, (t, R, C) as it leaves the cores."""
     seen: dict[str, np.ndarray] = {}
 

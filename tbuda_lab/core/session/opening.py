@@ -71,13 +71,17 @@ def open_image(
 
     loaded = load_image(path)
     if loaded.sections:
-        raise InputError(f"{path} is an image in sections, of which the host runs some: TTDevice.load_image and `tbuda "
-                         "run` run it; give the model itself to open it in a session")
+        raise InputError(
+            f"{path} is an image in sections, of which the host runs some: TTDevice.load_image and `tbuda "
+            "run` run it; give the model itself to open it in a session"
+        )
     graph = with_parameters(loaded.graph, {n: _array(v) for n, v in (parameters or {}).items()})
     missing = [n for n in loaded.missing if n not in (parameters or {})]
     if missing:
-        raise InputError(f"{path} was written without weights: give them, parameters={{{missing[0]!r}: ..., ...}} "
-                         f"({len(missing)} tensors by name); tbuda_lab.widgets.open_tti shows it as it is")
+        raise InputError(
+            f"{path} was written without weights: give them, parameters={{{missing[0]!r}: ..., ...}} "
+            f"({len(missing)} tensors by name); tbuda_lab.widgets.open_tti shows it as it is"
+        )
     device = settings.pop("device", None) or loaded.device
     sample = sample_of(graph, loaded.options.microbatch)
     session = kind(graph, sample, device, loaded.options, loaded.overrides, loaded.name, **settings)
@@ -94,9 +98,15 @@ def _compare_once(session: Session, loaded: LoadedImage) -> None:
     def on_compile(result: CompileResult) -> None:
         stop()
         if session.unedited and netlists.dumps(result.netlist) != netlists.dumps(loaded.netlist):
-            session.problems.append(Diagnostic(
-                "note", loaded.name, "image", "this version places the model differently from the image",
-                "`tbuda run` runs the image as it is"))
+            session.problems.append(
+                Diagnostic(
+                    "note",
+                    loaded.name,
+                    "image",
+                    "this version places the model differently from the image",
+                    "`tbuda run` runs the image as it is",
+                )
+            )
 
     stop = session.on("compiled", on_compile)
 

@@ -103,12 +103,19 @@ def epoch_costs(result: CompileResult, times: BatchTime) -> list[EpochBar]:
         work = sum(float(c["cycles"]) * float(c["cores"]) for c in map(placement.candidate, epoch.ops))
         rows.append(
             EpochBar(
-                e.index, epoch.chip, e.kernel_cycles,
-                time.steady / times.batch, time.fill / times.batch, time.stall / times.batch, time.switch / times.batch,
-                e.cores / result.device.cores, work * times.batch / (max(1, time.cycles) * result.device.cores),
-                time.bound.value, limit.text,
+                e.index,
+                epoch.chip,
+                e.kernel_cycles,
+                time.steady / times.batch,
+                time.fill / times.batch,
+                time.stall / times.batch,
+                time.switch / times.batch,
+                e.cores / result.device.cores,
+                work * times.batch / (max(1, time.cycles) * result.device.cores),
+                time.bound.value,
+                limit.text,
             )
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -129,11 +136,16 @@ def op_costs(result: CompileResult) -> list[OpBar]:
         if use.writer:
             traffic[use.writer] = traffic.get(use.writer, 0.0) + sum(use.writes.values())
     return [
-        OpBar(name, placement.ops[name].epoch, *report.op_limiters[name][:2], traffic.get(name, 0.0),
-               report.op_limiters[name][2])
+        OpBar(
+            name,
+            placement.ops[name].epoch,
+            *report.op_limiters[name][:2],
+            traffic.get(name, 0.0),
+            report.op_limiters[name][2],
+        )
         for name in placement.schedule
         if name in report.op_limiters
-    ]  # fmt: skip
+    ]
 
 
 def bound_costs(result: CompileResult, times: BatchTime) -> list[tuple[str, int]]:
@@ -143,9 +155,12 @@ def bound_costs(result: CompileResult, times: BatchTime) -> list[tuple[str, int]
     if report is None:
         return []
     rows = [(text, int(getattr(report.bounds, name))) for name, text in BOUNDS.items()]
-    return [*rows, ("reached: slowest kernels alone", report.bounds.achieved_kernel),
-            ("reached: slowest kernels or transfers", report.bounds.achieved_limiter),
-            (SIMULATED.format(batch=times.batch), round(times.per_input))]
+    return [
+        *rows,
+        ("reached: slowest kernels alone", report.bounds.achieved_kernel),
+        ("reached: slowest kernels or transfers", report.bounds.achieved_limiter),
+        (SIMULATED.format(batch=times.batch), round(times.per_input)),
+    ]
 
 
 def cost_history(session: Session) -> list[StepCost]:
@@ -237,11 +252,15 @@ class Profile:
             groups.setdefault(".".join(path if depth is None else path[:depth]), []).append(op)
         rows = [
             ModuleProfile(
-                name, len(ops), sum(o.time for o in ops), sum(o.share for o in ops), sum(o.work for o in ops),
+                name,
+                len(ops),
+                sum(o.time for o in ops),
+                sum(o.share for o in ops),
+                sum(o.work for o in ops),
                 max(ops, key=lambda o: o.time).bound,
             )
             for name, ops in groups.items()
-        ]  # fmt: skip
+        ]
         return tuple(sorted(rows, key=lambda r: (-r.time, r.module)))
 
 
@@ -259,18 +278,25 @@ def profile_of(result: CompileResult, times: BatchTime, edits: Iterable[Suggesti
             work = float(candidate["cycles"]) * float(candidate["cores"]) / (cores * total) if total else 0.0
             rows.append(
                 ProfiledOp(
-                    name, node_type(node), node.origin.module, epoch.index, spent[name],
-                    spent[name] / total if total else 0.0, op.cycles, op.kernel, work, op.bound.value,
-                    traffic.get(name, 0.0), best.get(name),
+                    name,
+                    node_type(node),
+                    node.origin.module,
+                    epoch.index,
+                    spent[name],
+                    spent[name] / total if total else 0.0,
+                    op.cycles,
+                    op.kernel,
+                    work,
+                    op.bound.value,
+                    traffic.get(name, 0.0),
+                    best.get(name),
                 )
-            )  # fmt: skip
+            )
     rows.sort(key=lambda r: (-r.gain, -r.time))
     return Profile(total, times.batch, switch, tuple(rows))
 
 
-def _by_op(
-    edits: Iterable[Suggestion], epochs: Sequence[Epoch], times: Sequence[EpochTime]
-) -> dict[str, Suggestion]:
+def _by_op(edits: Iterable[Suggestion], epochs: Sequence[Epoch], times: Sequence[EpochTime]) -> dict[str, Suggestion]:
     """The best edit for each op: of those that name it; one that names no op of its epoch is about the longest op
     of its critical chain."""
     best: dict[str, Suggestion] = {}

@@ -76,9 +76,7 @@ class Queries:
         return legal_table(placed, op, table)
 
     @no_collections()
-    def whatif(
-        self, *edits: Command | Override, queues: bool = True, cancel: threading.Event | None = None
-    ) -> WhatIf:
+    def whatif(self, *edits: Command | Override, queues: bool = True, cancel: threading.Event | None = None) -> WhatIf:
         """See `Session.whatif`."""
         now = state = self._state.history.state
         for edit in edits:

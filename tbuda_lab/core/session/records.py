@@ -49,9 +49,11 @@ def records_of(
 def _judge(override: Override, result: CompileResult) -> OverrideRecord:
     kind, placement = KINDS[override.kind], result.placement
     names: Iterable[str] = {
-        "ops": list(placement.ops), "queues": list(placement.queues), "nodes": list(result.lowered.nodes),
+        "ops": list(placement.ops),
+        "queues": list(placement.queues),
+        "nodes": list(result.lowered.nodes),
         "schedule": list(placement.schedule),
-    }[kind.addresses]  # fmt: skip
+    }[kind.addresses]
     matched = tuple(override.matches(names))
     obtained = {name: kind.obtained_value(_CompileFacts(name, result), override.value) for name in matched}
     about = [d for d in result.diagnostics if d.rule.startswith("override") and _addresses(override, d.where)]

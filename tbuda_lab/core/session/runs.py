@@ -226,9 +226,7 @@ class Runs:
             self._state.events.emit("ran", outputs)
             return outputs[: len(batch)]
 
-    def verify(
-        self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None
-    ) -> list[Comparison]:
+    def verify(self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None) -> list[Comparison]:
         """See `Session.verify`."""
         sample = self._session.sample_inputs if inputs is None else as_sample(inputs)
         samples = fill_microbatch(self._session.compile(), [sample])

@@ -392,8 +392,8 @@ class Session:
         return self.queries.records
 
     def placed(self, state: Request | None = None, cancel: threading.Event | None = None) -> PlacedOps:
-        """The placement of a state without queues; may place what is not placed yet. `Cancelled` once `cancel` is set.
-        """
+        """The placement of a state without queues; may place what is not placed yet. `Cancelled` once `cancel` is
+        set."""
         return self.queries.placed(state, cancel)
 
     def time(self, result: CompileResult | None = None) -> BatchTime:
@@ -405,9 +405,7 @@ class Session:
         """Every shape an op could have: verdict, cycles, memory, and where it could stand. Raises `InputError`."""
         return self.queries.legal(op)
 
-    def whatif(
-        self, *edits: Command | Override, queues: bool = True, cancel: threading.Event | None = None
-    ) -> WhatIf:
+    def whatif(self, *edits: Command | Override, queues: bool = True, cancel: threading.Event | None = None) -> WhatIf:
         """What edits would do, without doing them. Raises what compiling them would raise.
 
         queues: place them too and say what they take of DRAM; without them it answers sooner. cancel: once it is set,
@@ -470,9 +468,7 @@ class Session:
         return self.queries.diff(a, b)
 
     # -- measured ----------------------------------------------------------------------------------------------
-    def load_profile(
-        self, path: str | Path | MeasuredProfile, kernels: str | Path | None = None
-    ) -> MeasuredOverlay:
+    def load_profile(self, path: str | Path | MeasuredProfile, kernels: str | Path | None = None) -> MeasuredOverlay:
         """Lay a measured run over the placement: TT-Metal's `ops_perf_results*.csv`, a trace of ours, of Chrome or
         Perfetto (`measured.read_profile`). kernels: a table of `tbuda calibrate --profile` in place of the
         packaged one.
@@ -526,9 +522,7 @@ class Session:
         """
         return self.runs.run(inputs, mode, break_below=break_below)
 
-    def verify(
-        self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None
-    ) -> list[Comparison]:
+    def verify(self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None) -> list[Comparison]:
         """Run one sample on the device (repeated until it fills a microbatch) and compare every output with that of the
         model itself: a copy, run eagerly in the mode that it is in, twice. Where its second answer is another one, the
         device runs again and is compared with that, too. break_below: see `run`.

@@ -50,9 +50,22 @@ class Events:
 
 
 EVENTS = (
-    "stage", "compiled", "run", "ran", "problem", "edited", "stale", "live", "checked", "verified", "trained",
-    "training", "detail", "cancelled", "measured",
-)  # fmt: skip
+    "stage",
+    "compiled",
+    "run",
+    "ran",
+    "problem",
+    "edited",
+    "stale",
+    "live",
+    "checked",
+    "verified",
+    "trained",
+    "training",
+    "detail",
+    "cancelled",
+    "measured",
+)
 RESULTS_KEPT = 32
 
 

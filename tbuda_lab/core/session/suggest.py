@@ -388,7 +388,8 @@ class Search:
             if gain > 0:
                 of, simulated = (None, None) if batch == own else (batch, (before, after))
                 self.suggestions.append(
-                    Suggestion(hint.commands, hint.epoch, int(gain), gain, effect, "nop", of, simulated))
+                    Suggestion(hint.commands, hint.epoch, int(gain), gain, effect, "nop", of, simulated)
+                )
             if self._late(0.9):
                 return
 

@@ -103,9 +103,10 @@ def _alone(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[Co
         raise refuse(op, f"it cannot run in epoch {epoch}: {why}", f"legal for it alone: {text}")
     together = _together(placed, op)
     old = [
-        o.target for o in session.overrides
+        o.target
+        for o in session.overrides
         if o.kind == "schedule_constraint" and isinstance(o.target, tuple) and set(together) & set(o.target)
-    ]  # fmt: skip
+    ]
     edits: list[Command] = [Constrain(names, on=False) for names in old]
     home = segments[own_epoch]
     if order[home.first] in together and any(
@@ -116,8 +117,10 @@ def _alone(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[Co
         edits += [EpochBreak(rest_of[0])] if rest_of else []
     order_kept = _order_of(placed, op, together, own_epoch, epoch)
     start = order[segments[epoch].first]
-    if epoch > own_epoch and order_kept.ops[0] != start and any(
-        o.kind == "epoch_break" and o.target == start for o in session.overrides
+    if (
+        epoch > own_epoch
+        and order_kept.ops[0] != start
+        and any(o.kind == "epoch_break" and o.target == start for o in session.overrides)
     ):  # it goes before the op that begins the epoch, and so does the break
         edits += [EpochBreak(start, on=False), EpochBreak(together[0])]
     edits.append(order_kept)
@@ -127,9 +130,10 @@ def _alone(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[Co
     segment = after.segments[result]
     if not stays & {after.problem.order[n] for n in range(segment.first, segment.last)}:
         raise refuse(
-            op, f"epoch {epoch} has no room for it: the placer would put it into an epoch of its own",
+            op,
+            f"epoch {epoch} has no room for it: the placer would put it into an epoch of its own",
             f"make ops of epoch {epoch} smaller first",
-        )  # fmt: skip
+        )
     return tuple(edits)
 
 
@@ -145,9 +149,10 @@ def _order_of(placed: PlacedOps, op: str, together: tuple[str, ...], here: int, 
         if epoch > here + 1:
             return Constrain((order[segments[epoch - 1].last - 1], *together))
         raise refuse(
-            op, f"{order[target.first]} reads it and begins epoch {epoch}, so no epoch break can put it there",
+            op,
+            f"{order[target.first]} reads it and begins epoch {epoch}, so no epoch break can put it there",
             f"set an epoch break before {op}, or move {order[target.first]} later",
-        )  # fmt: skip
+        )
     between = range(segments[epoch].last, min(members))
     inner = set(between)
     roots = [n for n in between if not inner & set(problem.facts[n].producers)]
@@ -156,9 +161,10 @@ def _order_of(placed: PlacedOps, op: str, together: tuple[str, ...], here: int, 
         roots = [n for n in range(segments[epoch].first, segments[epoch].last) if n not in lead][-1:]
     if not roots:
         raise refuse(
-            op, f"all of epoch {epoch} leads to it, so no epoch break can put it there",
+            op,
+            f"all of epoch {epoch} leads to it, so no epoch break can put it there",
             "remove the epoch break between them, or place all epochs again",
-        )  # fmt: skip
+        )
     return Constrain((*together, *(order[n] for n in roots)))
 
 
@@ -191,9 +197,10 @@ def _beside(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[C
         return (EpochBreak(border, on=False), cut) if mine else (cut,)
     if not mine:
         raise refuse(
-            op, f"the placer ended epoch {epoch} before {border}, because more did not fit or would be slower",
+            op,
+            f"the placer ended epoch {epoch} before {border}, because more did not fit or would be slower",
             "make ops of that epoch smaller, or place all epochs again",
-        )  # fmt: skip
+        )
     after = at + 1
     if after < placed.segments[own_epoch].last:
         return (EpochBreak(border, on=False), EpochBreak(order[after]))

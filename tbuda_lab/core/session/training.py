@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tbuda_lab.core.session.state import SessionState
 
 
-
 ROUNDING = 1e-6
 """Of the largest gradient of all weights: what a smaller one is in float32."""
 
@@ -239,8 +238,8 @@ class Training:
         return feed | draw_masks(graph, sum(1 for _ in elements(graph, feed)))
 
     def _refuse_ignored(self, graph: Graph, feed: Mapping[str, torch.Tensor], goals: Sequence[Node]) -> None:
-        """A loss that leaves targets out is a mean over the others, whom an element that runs by itself does not know.
-        """
+        """A loss that leaves targets out is a mean over the others, whom an element that runs by itself does not
+        know."""
         cut = cut_inputs(graph, feed)
         _, loss, _ = self._state.modules or (None, None, ())
         layers = loss.module.modules() if isinstance(loss, PyTorchModule) else ()
@@ -255,6 +254,7 @@ class Training:
                     "the batch has targets that the loss leaves out, and the sample of for_training had none, so that "
                     "elements run one by one; give for_training sample targets of which one is left out"
                 )
+
 
 def _equal(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> bool:
     return first.keys() == second.keys() and same(list(first.values()), list(second.values()))

@@ -100,7 +100,7 @@ def parse_target(text: str | Target) -> Target:
     except ValueError:
         limit = math.nan
     if match is None or match.group(1) not in MEASURES or match.group(2) != sign or not math.isfinite(limit):
-        raise InputError(f"a target is \"pcc>=0.999\" or \"relative<=0.01\" (also max_abs, ulps), not {text!r}")
+        raise InputError(f'a target is "pcc>=0.999" or "relative<=0.01" (also max_abs, ulps), not {text!r}')
     if limit <= 0 or (match.group(1) == "pcc" and limit > 1):
         raise InputError(f"{text!r}: a correlation is above 0 and at most 1, an error above 0")
     return Target(match.group(1), limit)
@@ -188,9 +188,11 @@ def tune_formats(
         cycles_before = session.time(result).per_input
         if not target.holds(first):
             what = "a correlation" if target.measure == "pcc" else target.measure
-            raise InputError(f"the present formats give {what} of {target.value(first):.6g}, not {target.limit:g}; "
-                             "start from wider ones (default_df_override=Float32, math_fidelity HiFi4), or ask for "
-                             "less")
+            raise InputError(
+                f"the present formats give {what} of {target.value(first):.6g}, not {target.limit:g}; "
+                "start from wider ones (default_df_override=Float32, math_fidelity HiFi4), or ask for "
+                "less"
+            )
         changes = rank_changes(result, sample)
         request = state.history.state
         graph = session.trace()
@@ -218,9 +220,15 @@ def tune_formats(
             name = f"PCC {target.limit:g}" if target.measure == "pcc" else str(target)
             session.edits.attempt(edit, label=f"tune formats for {name}")
     return TunedFormats(
-        tuple(changes[: best.changes]), tuple(changes[best.changes :]), first.pcc, best.error.pcc, cycles_before,
-        best.cycles, tuple((t.changes, t.error.pcc, t.cycles) for t in trials), tuple(trials),
-    )  # fmt: skip
+        tuple(changes[: best.changes]),
+        tuple(changes[best.changes :]),
+        first.pcc,
+        best.error.pcc,
+        cycles_before,
+        best.cycles,
+        tuple((t.changes, t.error.pcc, t.cycles) for t in trials),
+        tuple(trials),
+    )
 
 
 _W, _H, _LEFT, _BOTTOM = 420, 220, 56, 34
@@ -246,24 +254,30 @@ def frontier_svg(tuned: TunedFormats) -> str:
     lines = []
     for power in range(low, high + 1):
         y = _H - _BOTTOM - (power - low) / (high - low) * (_H - _BOTTOM - 12)
-        lines.append(f'<path d="M{_LEFT} {y:.1f}H{_W}" {grey}/>'
-                     f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">1e{power}</text>')
+        lines.append(
+            f'<path d="M{_LEFT} {y:.1f}H{_W}" {grey}/>'
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">1e{power}</text>'
+        )
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in map(place, tuned.frontier))
     dots = []
     for point in points:
         x, y = place(point)
         fill = "currentColor" if point.holds else "none"
         title = f"{point.changes} changes: {point.cycles:,.0f} cycles, error {point.error.relative_l2:.2e}"
-        dots.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="currentColor">'
-                    f"<title>{title}</title></circle>")
+        dots.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="currentColor">'
+            f"<title>{title}</title></circle>"
+        )
         if point.changes == len(tuned.changes):
             dots.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="none" stroke="#c2570c" stroke-width="2"/>')
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_W} {_H}" width="{_W}" role="img" '
-            f'aria-label="Cycles per input against relative error of {len(points)} measurements" font-size="11" '
-            f'fill="currentColor">'
-            f'{"".join(lines)}<path d="M{path}" fill="none" stroke="currentColor" stroke-opacity="0.6"/>{"".join(dots)}'
-            f'<text x="{(_LEFT + _W) / 2}" y="{_H - 6}" text-anchor="middle">cycles per input, {fast:,.0f} to '
-            f"{slow:,.0f}; upwards: relative error</text></svg>")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_W} {_H}" width="{_W}" role="img" '
+        f'aria-label="Cycles per input against relative error of {len(points)} measurements" font-size="11" '
+        f'fill="currentColor">'
+        f'{"".join(lines)}<path d="M{path}" fill="none" stroke="currentColor" stroke-opacity="0.6"/>{"".join(dots)}'
+        f'<text x="{(_LEFT + _W) / 2}" y="{_H - 6}" text-anchor="middle">cycles per input, {fast:,.0f} to '
+        f"{slow:,.0f}; upwards: relative error</text></svg>"
+    )
 
 
 def _search(most: int, holds: Callable[[int], bool]) -> None:
@@ -360,14 +374,20 @@ def _change(
         saved += 0.25 * work
     if output is None and weights is None and passes is None:
         return None
-    parts = [f"output {output.name}" if output else "", f"weights {weights.name}" if weights else "",
-             passes.name if passes else ""]  # fmt: skip
+    parts = [
+        f"output {output.name}" if output else "",
+        f"weights {weights.name}" if weights else "",
+        passes.name if passes else "",
+    ]
     error, saved = max(error, 1e-12), max(saved, 1.0)
     reason = f"{level}: {', '.join(p for p in parts if p)}; relative error {error**0.5:.2e}, {saved:,.0f} core cycles"
     rule = PrecisionRule(
-        reason, re.escape(node.name), output_df=output, math_fidelity=passes,
+        reason,
+        re.escape(node.name),
+        output_df=output,
+        math_fidelity=passes,
         inputs=() if weights is None else ((1, weights, False),),
-    )  # fmt: skip
+    )
     return FormatChange(node.name, rule, error, saved)
 
 

@@ -227,8 +227,12 @@ def _displaced_ops(before: PlacedOps, after: PlacedOps) -> tuple[DisplacedOp, ..
         if old is None or (old is spot and same.get(spot.epoch) == spot.epoch):
             continue
         if (old.start, old.size, old.transposed, old.chip, old.epoch) != (
-            spot.start, spot.size, spot.transposed, spot.chip, same.get(spot.epoch, -1),
-        ):  # fmt: skip
+            spot.start,
+            spot.size,
+            spot.transposed,
+            spot.chip,
+            same.get(spot.epoch, -1),
+        ):
             displaced.append(DisplacedOp(name, old, spot))
     return tuple(displaced)
 

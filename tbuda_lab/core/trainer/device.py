@@ -65,9 +65,16 @@ class Trainer:
             raise InputError(
                 f"{quantity(len(flat), 'input')} given, there is room for {self.room} that wait for their backward "
                 "pass",
-                [Diagnostic("error", "forward", "batches", "the queues between the passes are full",
-                            "run backward first, or compile with TrainingOptions(batches=...)")],
-            )  # fmt: skip
+                [
+                    Diagnostic(
+                        "error",
+                        "forward",
+                        "batches",
+                        "the queues between the passes are full",
+                        "run backward first, or compile with TrainingOptions(batches=...)",
+                    )
+                ],
+            )
         inputs = [b for b in self.result.inputs if not b.gradient_of]
         outputs = [b for b in self.result.outputs if b.phase == "forward"]
         rows: list[tuple[torch.Tensor, ...]] = []
@@ -76,8 +83,9 @@ class Trainer:
                 for source in inputs:
                     self.executor.push(source.queue, source.encode(one))
             self.executor.run("run_fwd_0", {"p_loop_count": 1}, cancel=cancel)
-            rows += zip(*[[b.decode(self.executor.pop(b.queue)) for _ in range(microbatch)] for b in outputs],
-                        strict=True)  # fmt: skip
+            rows += zip(
+                *[[b.decode(self.executor.pop(b.queue)) for _ in range(microbatch)] for b in outputs], strict=True
+            )
         if self.keeps:
             self.waiting.append(len(flat))
             cut = cut_inputs(self.result.graph, feed) if len(flat) > 1 else list(feed)
@@ -135,8 +143,9 @@ class Trainer:
             if any(w.gradient for w in self.result.weights):
                 params["p_zero_grad"] = int(zero_grad and start == 0)
             self.executor.run("run_bwd_0", params, cancel=cancel)
-            rows += zip(*[[b.decode(self.executor.pop(b.queue)) for _ in range(microbatch)] for b in outputs],
-                        strict=True)  # fmt: skip
+            rows += zip(
+                *[[b.decode(self.executor.pop(b.queue)) for _ in range(microbatch)] for b in outputs], strict=True
+            )
         names = [b.name.removeprefix("output_grad_") for b in outputs]
         columns = zip(names, zip(*rows, strict=True), strict=True) if outputs else ()
         return {n: torch.stack(c).sum(0) if n in shared else join_elements(c) for n, c in columns}
@@ -203,4 +212,3 @@ class Trainer:
             for state in weight.states:
                 if state.suffix == LEARNING_RATE:
                     self.executor.write(state.queue, encode(rate, state.shape, state.queue))
-

@@ -89,9 +89,16 @@ class SplitTrainer:
         if plan.max_grad_norm is not None:
             raise InputError(
                 "a common norm of gradients cannot be formed across sections of host and device",
-                [Diagnostic("error", "max_grad_norm", "cpu-fallback", "some ops run on the host",
-                            "leave max_grad_norm at None, or keep the whole model on the device")],
-            )  # fmt: skip
+                [
+                    Diagnostic(
+                        "error",
+                        "max_grad_norm",
+                        "cpu-fallback",
+                        "some ops run on the host",
+                        "leave max_grad_norm at None, or keep the whole model on the device",
+                    )
+                ],
+            )
         self.result, self.plan = result, plan
         self.trainers = {s.graph.name: Trainer(s.result, mode) for s in result.sections if s.result is not None}
         self.waiting: list[int] = []
@@ -126,22 +133,30 @@ class SplitTrainer:
     def gradient_outputs(self) -> tuple[str, ...]:
         """Outputs of the model by which `backward` takes gradients."""
         device = {o for t in self.trainers.values() for o in t.gradient_outputs if not o.endswith(SENT)}
-        host = {o.name for s in self.result.sections if s.place == "host" for o in s.graph.outputs
-                if not o.attrs.get(LOSS) and not o.name.endswith(SENT)}  # fmt: skip
+        host = {
+            o.name
+            for s in self.result.sections
+            if s.place == "host"
+            for o in s.graph.outputs
+            if not o.attrs.get(LOSS) and not o.name.endswith(SENT)
+        }
         return tuple(o.name for o in self.result.graph.outputs if o.name in device | host)
 
     def forward(self, feed: Feed, cancel: threading.Event | None = None) -> list[torch.Tensor]:
         """Outputs for a batch, in order of the graph's. Raises as `Trainer.forward` does."""
         flat = [dict(e) for e in elements(self.result.graph, dict(feed))]
         if self.keeps and len(flat) > self.room:
-            raise InputError(f"{quantity(len(flat), 'input')} given, there is room for {self.room} that wait for their "
-                             "backward pass; run backward first")
+            raise InputError(
+                f"{quantity(len(flat), 'input')} given, there is room for {self.room} that wait for their "
+                "backward pass; run backward first"
+            )
         tape: dict[str, list[tuple[Values, Values]]] = {}
         answers: list[Values] = [{} for _ in flat]
         for section in self.result.sections:
             if section.place == "host":
-                tape[section.graph.name] = [self._on_host(section, values, out)
-                                            for values, out in zip(flat, answers, strict=True)]  # fmt: skip
+                tape[section.graph.name] = [
+                    self._on_host(section, values, out) for values, out in zip(flat, answers, strict=True)
+                ]
                 continue
             trainer = self.trainers[section.graph.name]
             section_feed = {n.name: _whole([values[n.name] for values in flat], n) for n in section.graph.inputs}
@@ -156,8 +171,7 @@ class SplitTrainer:
             self.waiting.append(len(flat))
             cut = cut_inputs(self.result.graph, feed) if len(flat) > 1 else list(feed)
             self._tapes.append((tape, frozenset(feed).difference(cut)))
-        return [join_elements([out[n.name] for out in answers])
-                for n in self.result.graph.outputs]  # fmt: skip
+        return [join_elements([out[n.name] for out in answers]) for n in self.result.graph.outputs]
 
     def _on_host(self, section: Section, values: Values, out: Values) -> tuple[Values, Values]:
         """One element through a host section; leaves and results, with torch's tape between them."""
@@ -200,8 +214,12 @@ class SplitTrainer:
             graph = section.graph
             if section.place == "host":
                 for k, (leaves, results) in enumerate(tape[graph.name]):
-                    _backward(graph, results, arriving[k], {n: _part(g, k, count, self.result.graph[n])
-                                                           for n, g in seeds.items() if n in results})  # fmt: skip
+                    _backward(
+                        graph,
+                        results,
+                        arriving[k],
+                        {n: _part(g, k, count, self.result.graph[n]) for n, g in seeds.items() if n in results},
+                    )
                     for name, leaf in leaves.items():
                         if leaf.grad is not None:
                             arrive(k, name, leaf.grad)
@@ -314,9 +332,16 @@ def _whole(parts: list[torch.Tensor], node: Node) -> torch.Tensor:
             return parts[0]
         raise InputError(
             f"value {node.name!r} of shape {node.shape} has no dim of the microbatch, and its elements differ",
-            [Diagnostic("error", node.name, "cpu-fallback", "it goes from host to device without a batch dim",
-                        "run one element at a time")],
-        )  # fmt: skip
+            [
+                Diagnostic(
+                    "error",
+                    node.name,
+                    "cpu-fallback",
+                    "it goes from host to device without a batch dim",
+                    "run one element at a time",
+                )
+            ],
+        )
     return torch.cat(parts)
 
 

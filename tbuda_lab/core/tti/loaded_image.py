@@ -90,8 +90,9 @@ class LoadedImage:
     def for_training(self) -> LoadedImage:
         """Itself, as a `Trainer` takes it. Raises `InputError` for an image that was compiled for inference."""
         if self.options.training is None:
-            raise InputError(f"{self.name} was compiled for inference; compile_to_image(training=True) makes an image "
-                             "that trains")
+            raise InputError(
+                f"{self.name} was compiled for inference; compile_to_image(training=True) makes an image that trains"
+            )
         return self
 
     def with_weights(self, values: Mapping[str, np.ndarray]) -> LoadedImage:
@@ -102,8 +103,10 @@ class LoadedImage:
         for which the model would be another one.
         """
         if self.sections:
-            raise InputError(f"{self.name} is an image in sections, whose weights stay as they were compiled; compile "
-                             "the model with the new ones, compile_to_image")
+            raise InputError(
+                f"{self.name} is an image in sections, whose weights stay as they were compiled; compile "
+                "the model with the new ones, compile_to_image"
+            )
         graph = with_parameters(self.graph, values)
         still = absent(graph)
         if still:
@@ -113,23 +116,32 @@ class LoadedImage:
             )
         passed = passes.run(graph, self.options).graph
         if signature(passed) != self.signature:
-            raise InputError(f"{self.name}: with these weights, or by this version, the model is simplified in another "
-                             "way than when the image was written; compile it again (Session.open, then compile)")
+            raise InputError(
+                f"{self.name}: with these weights, or by this version, the model is simplified in another "
+                "way than when the image was written; compile it again (Session.open, then compile)"
+            )
         lowered = lower(passed, self.device, self.options)  # what overrides change of ops changes no weight
         for queue in self.weight_queues:
             if queue in lowered:
                 lowered[queue].df = self.netlist.queues[queue].df  # ... but for the format it is kept in
         contents = host_parameters(lowered).beside({}, {queue: copied_from(queue) for queue in self.weight_queues})
         recipes = {node.name: node.recipe for node in lowered.outputs}
-        wrong = [q for q in self.weight_queues
-                 if q not in contents or (q in self.parameters and contents[q].shape != self.parameters[q].shape)]
+        wrong = [
+            q
+            for q in self.weight_queues
+            if q not in contents or (q in self.parameters and contents[q].shape != self.parameters[q].shape)
+        ]
         wrong += [o.queue for o in self.outputs if o.name not in recipes]
         if wrong:
-            raise InputError(f"{self.name}: queue {wrong[0]!r} of the image is filled differently by this version; "
-                             "compile the model again (Session.open, then compile)")
+            raise InputError(
+                f"{self.name}: queue {wrong[0]!r} of the image is filled differently by this version; "
+                "compile the model again (Session.open, then compile)"
+            )
         parameters = {**self.parameters, **{q: contents[q] for q in self.weight_queues}}
         return dataclasses.replace(
-            self, graph=graph, parameters=in_order(self.netlist, parameters),
+            self,
+            graph=graph,
+            parameters=in_order(self.netlist, parameters),
             inputs=tuple(input_binding(n) for n in lowered.inputs if n.name in self.netlist.queues),
             outputs=tuple(dataclasses.replace(o, recipe=recipes[o.name]) for o in self.outputs),
         )
@@ -168,8 +180,11 @@ def with_parameters(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
             listed = _name_list([n.name for n in graph.of_kind(NodeKind.PARAMETER)])
             problems.append(Diagnostic("error", name, "weights", f"no such parameter; there are {listed}"))
         elif tuple(value.shape) != tuple(node.shape):
-            problems.append(Diagnostic("error", name, "weights", f"has shape {tuple(value.shape)}, the parameter "
-                                       f"{tuple(node.shape)}"))
+            problems.append(
+                Diagnostic(
+                    "error", name, "weights", f"has shape {tuple(value.shape)}, the parameter {tuple(node.shape)}"
+                )
+            )
         elif value.dtype.kind not in "fiub":
             problems.append(Diagnostic("error", name, "weights", f"holds {value.dtype}, not numbers"))
         else:
@@ -185,10 +200,21 @@ def loaded_of(result: CompileResult, name: str, modules: tuple[ModuleFacts, ...]
     selected = {n.name for n in result.lowered.of_kind(NodeKind.PARAMETER)}
     parameters = in_order(result.netlist, result.parameters)
     return LoadedImage(
-        name, result.graph, result.netlist, result.inputs, result.outputs, parameters, result.device,
-        result.options, result.overrides, modules,
+        name,
+        result.graph,
+        result.netlist,
+        result.inputs,
+        result.outputs,
+        parameters,
+        result.device,
+        result.options,
+        result.overrides,
+        modules,
         tuple(q for q in parameters if q in selected or copied_from(q) in selected),
-        signature(result.passed), cycles_csv(result), {}, result.weights,
+        signature(result.passed),
+        cycles_csv(result),
+        {},
+        result.weights,
     )
 
 
@@ -220,7 +246,9 @@ def on_chips(loaded: LoadedImage, chips: Sequence[int]) -> LoadedImage:
         return loaded
     to = dict(zip(old, new, strict=True))
     device = dataclasses.replace(
-        loaded.device, chips=new, mmio_chips=tuple(to[c] for c in loaded.device.mmio_chips),
+        loaded.device,
+        chips=new,
+        mmio_chips=tuple(to[c] for c in loaded.device.mmio_chips),
         links=tuple((to[a], to[b], n) for a, b, n in loaded.device.links),
     )
     overrides = tuple(_override(o, to) for o in loaded.overrides)
@@ -233,15 +261,14 @@ def on_chips(loaded: LoadedImage, chips: Sequence[int]) -> LoadedImage:
         elif part is not None:
             part = on_chips(part, chips)
         sections.append(dataclasses.replace(section, result=part))
-    return dataclasses.replace(
-        loaded, device=device, netlist=netlist, overrides=overrides, sections=tuple(sections)
-    )  # fmt: skip
+    return dataclasses.replace(loaded, device=device, netlist=netlist, overrides=overrides, sections=tuple(sections))
 
 
 def _rename(netlist: Netlist, to: dict[int, int]) -> Netlist:
     result = copy.copy(netlist)
-    result.queues = {n: dataclasses.replace(q, target_device=_target(q.target_device, to))
-                   for n, q in netlist.queues.items()}
+    result.queues = {
+        n: dataclasses.replace(q, target_device=_target(q.target_device, to)) for n, q in netlist.queues.items()
+    }
     result.graphs = {}
     for name, graph in netlist.graphs.items():
         result.graphs[name] = copy.copy(graph)

@@ -51,28 +51,38 @@ def manifest_of(
     device, options and overrides."""
     device, plan = loaded.device, loaded.options.training
     return {
-        "version": VERSION, "device_image_name": loaded.name,
-        "arch": enum("BackendDevice", ARCHS[device.arch]), "devtype": enum("BackendType", facts.devtype),
-        "chip_ids": list(device.chips), "fp32_fallback": enum("DataFormat", facts.fp32_fallback),
+        "version": VERSION,
+        "device_image_name": loaded.name,
+        "arch": enum("BackendDevice", ARCHS[device.arch]),
+        "devtype": enum("BackendType", facts.devtype),
+        "chip_ids": list(device.chips),
+        "fp32_fallback": enum("DataFormat", facts.fp32_fallback),
         "optimizer": None if plan is None or plan.optimizer is None else plan.optimizer.kind,
         "training": plan is not None,
-        "microbatch_size": loaded.options.microbatch, "microbatch_count": facts.microbatch_count,
+        "microbatch_size": loaded.options.microbatch,
+        "microbatch_count": facts.microbatch_count,
         "grid_size": [device.rows, device.cols],
         "harvested_rows": [device.harvesting_mask(i) for i in range(len(device.chips))],
         "compiled_graph_state": _state(loaded, facts, netlist, tensors),
         "verify_cfg": dict(facts.verify_cfg) if facts.verify_cfg is not None else None,
-        "compiler_cfg": dict(facts.compiler_cfg), "loss_module": None,
+        "compiler_cfg": dict(facts.compiler_cfg),
+        "loss_module": None,
         "module_name_to_metadata": {
             m.name: {"module": SECTION, "class": m.kind, "module_file_path": "", "parameters": m.parameters}
             for m in loaded.modules
         },
-        "pybuda_pip_version_id": RELEASE, "pybuda_commit_hash": "", "budabackend_commit_hash": "",
+        "pybuda_pip_version_id": RELEASE,
+        "pybuda_commit_hash": "",
+        "budabackend_commit_hash": "",
         SECTION: {
-            "device": to_plain(device), "options": options_to_json(loaded.options),
+            "device": to_plain(device),
+            "options": options_to_json(loaded.options),
             "overrides": [d for o in loaded.overrides for d in _override(o, loaded)],
-            "signature": loaded.signature, "weighted": list(loaded.weight_queues), **ours,
+            "signature": loaded.signature,
+            "weighted": list(loaded.weight_queues),
+            **ours,
         },
-    }  # fmt: skip
+    }
 
 
 def _override(override: Override, loaded: LoadedImage) -> list[dict[str, Any]]:
@@ -91,19 +101,22 @@ def _state(loaded: LoadedImage, facts: ImageFacts, netlist: str, tensors: Mappin
     plan = loaded.options.training
     gradients = () if plan is None else plan.input_gradients
     return {
-        "microbatch": loaded.options.microbatch, "graph_name": loaded.name,
+        "microbatch": loaded.options.microbatch,
+        "graph_name": loaded.name,
         "ordered_input_names": [b.queue for b in loaded.inputs],
         "ordered_output_names": [b.queue for b in loaded.outputs],
         "ordered_input_gradient_names": [b.queue for b in loaded.outputs if b.phase == "backward"],
         "ordered_output_gradient_names": [b.queue for b in loaded.inputs if b.gradient_of],
         "ordered_target_names": [n.name for n in loaded.graph.inputs if n.attrs.get("target")],
-        "ordered_constant_node_names": constants, "ordered_parameter_node_names": parameters,
+        "ordered_constant_node_names": constants,
+        "ordered_parameter_node_names": parameters,
         "ordered_intermediate_activation_names": [],
         "ordered_input_subgraph_indices": [_subgraph_that_reads(loaded, b.queue) for b in loaded.inputs],
         "ordered_output_subgraph_indices": [subgraph_of(b.phase) for b in loaded.outputs],
         "ordered_target_subgraph_indices": [0 for n in loaded.graph.inputs if n.attrs.get("target")],
         "ordered_input_tile_broadcast_dims": [[] for _ in loaded.inputs],
-        "ordered_target_tile_broadcast_dims": [], "ordered_bw_input_tile_broadcast_dims": [],
+        "ordered_target_tile_broadcast_dims": [],
+        "ordered_bw_input_tile_broadcast_dims": [],
         "ordered_input_runtime_tensor_transforms": [_transform(b) for b in loaded.inputs],
         "ordered_output_runtime_tensor_transforms": [_transform(b) for b in loaded.outputs],
         "input_to_tile_dims": {b.queue: list(queues[b.queue].tile_dim or TILE_DIM) for b in loaded.inputs},
@@ -113,7 +126,8 @@ def _state(loaded: LoadedImage, facts: ImageFacts, netlist: str, tensors: Mappin
         "ordered_output_requires_grad": [False] * len(loaded.outputs),
         "ordered_input_shapes": [_shape(n, loaded.options.microbatch) for n in inputs],
         "ordered_output_shapes": [_shape(n, loaded.options.microbatch) for n in outputs],
-        "ordered_target_shapes": [list(s) for s in facts.target_shapes], "ordered_intermediate_shapes": [],
+        "ordered_target_shapes": [list(s) for s in facts.target_shapes],
+        "ordered_intermediate_shapes": [],
         "ordered_output_data_formats": [enum("DataFormat", queues[b.queue].df.name) for b in loaded.outputs],
         "netlist_filename": f"{FOLDER}/{netlist}",
         "output_host_tms": {b.queue: [[tm.name, list(tm.args)] for tm in b.tms] for b in loaded.outputs},
@@ -121,8 +135,9 @@ def _state(loaded: LoadedImage, facts: ImageFacts, netlist: str, tensors: Mappin
         "post_const_eval_constants": {q: tensors[q] for q in constants if q in tensors},
         "post_const_eval_parameters": {q: tensors[q] for q in parameters if q in tensors},
         "optimizer_param_info": {w.name: [[s.suffix, s.queue] for s in w.states] for w in loaded.weights},
-        "cpueval_outputs": None, "has_cache_buffers": any(map(is_cache, loaded.graph.of_kind(NodeKind.PARAMETER))),
-    }  # fmt: skip
+        "cpueval_outputs": None,
+        "has_cache_buffers": any(map(is_cache, loaded.graph.of_kind(NodeKind.PARAMETER))),
+    }
 
 
 def _subgraph_that_reads(loaded: LoadedImage, queue: str) -> int:
@@ -147,12 +162,22 @@ def _transform(binding: InputBinding | OutputBinding) -> dict[str, Any]:
     ops = [node.op.type for node in recipe.ops if node.op is not None]
     if ops == ["reshape"] and len(recipe.inputs) == 1:
         ends = recipe.inputs[0].shape, recipe.outputs[0].shape
-        return {"type": "ReinterpretShape", "original_shape": {"dims_": list(ends[0])},
-                "reinterpreted_shape": {"dims_": list(ends[1])}}
+        return {
+            "type": "ReinterpretShape",
+            "original_shape": {"dims_": list(ends[0])},
+            "reinterpreted_shape": {"dims_": list(ends[1])},
+        }
     patches = next((node.op for node in recipe.ops if isinstance(node.op, PatchesRows)), None)
     if patches is None:
         return {"type": "HostRecipe", "ops": ops}
     (height, width), (rows, columns) = patches.stride, patches.patch
-    return {"type": "Prestride", "ops": ops, "original_shape": {"dims_": list(recipe.inputs[0].shape)},
-            "reinterpreted_shape": {"dims_": list(recipe.outputs[0].shape)}, "stride_height": height,
-            "stride_width": width, "kernel_height": rows, "kernel_width": columns}
+    return {
+        "type": "Prestride",
+        "ops": ops,
+        "original_shape": {"dims_": list(recipe.inputs[0].shape)},
+        "reinterpreted_shape": {"dims_": list(recipe.outputs[0].shape)},
+        "stride_height": height,
+        "stride_width": width,
+        "kernel_height": rows,
+        "kernel_width": columns,
+    }

@@ -39,9 +39,18 @@ T = TypeVar("T")
 MAX_GRAPH = 256 << 20  # bytes of the text of a graph
 REREAD = 16 << 20  # bytes that may be read of any archive beside twice its size: files may be named several times
 AT_LEAST_ONE = (
-    "rows", "cols", "l1_size", "dst_bytes", "dram_channel_bytes", "dram_address_align", "tile_align", "clock_hz",
-    "noc_bytes_per_cycle", "dram_bytes_per_cycle", "pcie_bytes_per_cycle",
-)  # fmt: skip
+    "rows",
+    "cols",
+    "l1_size",
+    "dst_bytes",
+    "dram_channel_bytes",
+    "dram_address_align",
+    "tile_align",
+    "clock_hz",
+    "noc_bytes_per_cycle",
+    "dram_bytes_per_cycle",
+    "pcie_bytes_per_cycle",
+)
 """Numbers of a device that things are divided by, or that without there is no device."""
 
 
@@ -104,16 +113,22 @@ class _ImageReader:
     def _section(self, image: Image) -> dict[str, Any]:
         if not ours(image.manifest):
             pickles = [m.name for m in image.members if is_pickle(m.name)]
-            why = f" and {len(pickles)} of its files, such as {pickles[0]}, are pickles, which are never opened" \
-                if pickles else ""
+            why = (
+                f" and {len(pickles)} of its files, such as {pickles[0]}, are pickles, which are never opened"
+                if pickles
+                else ""
+            )
             raise InputError(
                 f"{self.path} was not written by tbuda_lab: it does not contain the model's graph{why}. What works: "
                 "tbuda_lab.widgets.open_tti shows its manifest and netlist, `tbuda tti netlist` writes the netlist to "
-                "a file, and `tbuda netlist run` runs that on arrays")
+                "a file, and `tbuda netlist run` runs that on arrays"
+            )
         version = image.manifest.get("version")
         if version != VERSION:
-            raise InputError(f"{self.path} is an image of version {version!r}, this version reads {VERSION!r}; "
-                             "open_tti shows what is in it")
+            raise InputError(
+                f"{self.path} is an image of version {version!r}, this version reads {VERSION!r}; "
+                "open_tti shows what is in it"
+            )
         return self._dict(image.manifest, SECTION)
 
     def load(self) -> LoadedImage:
@@ -137,10 +152,21 @@ class _ImageReader:
         if plan is not None:
             options = dataclasses.replace(options, training=plan)
         return LoadedImage(
-            name=self._text_field(self.manifest, "device_image_name"), graph=graph, netlist=netlist, inputs=inputs,
-            outputs=outputs, parameters=parameters, device=device, options=options, overrides=overrides,
-            modules=self._modules(graph), weight_queues=weighted, signature=self._text_field(section, "signature"),
-            cycles=self.image.cycles.get(self._netlist_name(), ""), manifest=self.manifest, weights=trained,
+            name=self._text_field(self.manifest, "device_image_name"),
+            graph=graph,
+            netlist=netlist,
+            inputs=inputs,
+            outputs=outputs,
+            parameters=parameters,
+            device=device,
+            options=options,
+            overrides=overrides,
+            modules=self._modules(graph),
+            weight_queues=weighted,
+            signature=self._text_field(section, "signature"),
+            cycles=self.image.cycles.get(self._netlist_name(), ""),
+            manifest=self.manifest,
+            weights=trained,
         )
 
     def with_sections(self, loaded: LoadedImage) -> LoadedImage:
@@ -271,9 +297,7 @@ class _ImageReader:
             outputs.append(OutputBinding(name, queue, shape, tms, recipe, phase, dtype))
         return tuple(inputs), tuple(outputs)
 
-    def _ends_agree(
-        self, graph: Graph, inputs: tuple[InputBinding, ...], outputs: tuple[OutputBinding, ...]
-    ) -> None:
+    def _ends_agree(self, graph: Graph, inputs: tuple[InputBinding, ...], outputs: tuple[OutputBinding, ...]) -> None:
         """What the host pushes and pops is what the graph takes and gives: names, recipes and numbers of elements."""
         taken = {node.name: node.shape for node in graph.inputs}
         given = {n.name: n.shape for n in graph.outputs if WRITES not in n.attrs and _forward(n.attrs.get(PHASE))}
@@ -282,8 +306,10 @@ class _ImageReader:
             sources = (binding.gradient_of,) if binding.gradient_of else binding.sources
             lost = [source for source in sources if source not in ends]
             if lost or not sources:
-                raise self._wrong(f"input {binding.name!r} is made of {lost[0] if lost else 'nothing'!r}, which its "
-                                  f"graph does not have; there are {', '.join(ends)}")
+                raise self._wrong(
+                    f"input {binding.name!r} is made of {lost[0] if lost else 'nothing'!r}, which its "
+                    f"graph does not have; there are {', '.join(ends)}"
+                )
             if binding.recipe is None:
                 self._one_end(binding.name, "input", [ends[source] for source in sources], binding.shape)
                 continue
@@ -362,8 +388,15 @@ class _ImageReader:
         return name, queue, shape, None if file is None else self._graph(str(file), arrays)
 
     def _tm(self, data: Any) -> TM:
-        if isinstance(data, list) and len(data) == 2 and data[0] in ("vstack", "hstack", "vslice", "hslice") \
-                and isinstance(data[1], list) and len(data[1]) == 1 and type(data[1][0]) is int and data[1][0] > 0:
+        if (
+            isinstance(data, list)
+            and len(data) == 2
+            and data[0] in ("vstack", "hstack", "vslice", "hslice")
+            and isinstance(data[1], list)
+            and len(data[1]) == 1
+            and type(data[1][0]) is int
+            and data[1][0] > 0
+        ):
             return TM(data[0], tuple(data[1]))
         raise self._wrong(f"{data!r} is not a known host operation on an output")
 

@@ -53,9 +53,13 @@ def node_of(value: np.ndarray, stem: str, dump_format: str) -> tuple[dict[str, A
     shape = (1,) * (4 - value.ndim) + value.shape
     strides = [words.itemsize * math.prod(shape[i + 1 :]) for i in range(len(shape))]
     node = {
-        suffix: file, "itemsize": words.itemsize, "shape": list(shape), "strides": strides, "dim": value.ndim,
+        suffix: file,
+        "itemsize": words.itemsize,
+        "shape": list(shape),
+        "strides": strides,
+        "dim": value.ndim,
         "format": name,
-    }  # fmt: skip
+    }
 
     def content() -> bytes:
         if dump_format == "backend":
@@ -75,10 +79,11 @@ def stored_bytes(value: np.ndarray) -> int:
 def file_of(node: Any, where: str) -> str:
     """The file that a node names. Raises `InputError`; a pickle is refused by name."""
     if isinstance(node, str):
-        raise InputError(f"{where} is stored as {node!r}: "
-                         + ("a pickle, and reading a pickle runs code, so it is not read; "
-                            if is_pickle(node) else "")
-                         + "images are read whose tensors are .bin or .npy")
+        raise InputError(
+            f"{where} is stored as {node!r}: "
+            + ("a pickle, and reading a pickle runs code, so it is not read; " if is_pickle(node) else "")
+            + "images are read whose tensors are .bin or .npy"
+        )
     for key in ("bin", "npy"):
         if isinstance(node, dict) and isinstance(node.get(key), str):
             return str(node[key])

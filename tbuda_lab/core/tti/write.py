@@ -47,11 +47,14 @@ def image_files(
     if dump_format not in DUMP_FORMATS:
         raise InputError(f"no dump format {dump_format!r}; there are {', '.join(DUMP_FORMATS)}")
     if loaded.options.training is not None and not weights:
-        raise InputError(f"{loaded.name} was compiled for training: its image keeps weights and the optimizer's state; "
-                         "write it with weights")
+        raise InputError(
+            f"{loaded.name} was compiled for training: its image keeps weights and the optimizer's state; "
+            "write it with weights"
+        )
     if loaded.sections and not weights:
-        raise InputError(f"{loaded.name} has sections that the host runs: its image keeps weights; write it with "
-                         "weights")
+        raise InputError(
+            f"{loaded.name} has sections that the host runs: its image keeps weights; write it with weights"
+        )
     if weights and loaded.missing:
         raise InputError(f"{loaded.name} has no weights to write: set them first, or write it with weights=False")
     store = _Tensors(dump_format)
@@ -62,13 +65,21 @@ def image_files(
     texts = {graph_file: store.graph(loaded.graph, weights, "module.")}
     inputs, outputs = _bindings(loaded, store, weights, texts)
     sections, parts = _sections(loaded, store, texts, dump_format)
-    ours = {"graph": graph_file, "weights": weights, "dump_format": dump_format, "inputs": inputs, "outputs": outputs,
-            "training": _training(loaded, store, texts), "arrays": store.arrays}
+    ours = {
+        "graph": graph_file,
+        "weights": weights,
+        "dump_format": dump_format,
+        "inputs": inputs,
+        "outputs": outputs,
+        "training": _training(loaded, store, texts),
+        "arrays": store.arrays,
+    }
     ours |= {"sections": sections} if sections else {}
     netlist = f"{name}_netlist.yaml"
     manifest = manifest_of(loaded, facts, netlist, tensors, ours)
     texts |= {
-        "device.json": _json(manifest), netlist: netlists.dumps(loaded.netlist),
+        "device.json": _json(manifest),
+        netlist: netlists.dumps(loaded.netlist),
         "compile_and_runtime_config.json": _json(dict(facts.environment)),
         f"{BUILD}/device_desc.yaml": device_text(loaded.device),
         f"{BUILD}/cluster_desc.yaml": cluster_text(loaded.device),
@@ -106,9 +117,9 @@ def _text_file(name: str, text: str) -> File:
     return File(name, len(data), lambda: data)
 
 
-def _bindings(loaded: LoadedImage, store: _Tensors, weights: bool, texts: dict[str, str]) -> (
-    tuple[list[dict[str, Any]], list[dict[str, Any]]]
-):
+def _bindings(
+    loaded: LoadedImage, store: _Tensors, weights: bool, texts: dict[str, str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Bindings as plain data; their recipes become texts of their own."""
 
     def recipe(end: str, number: int, binding: InputBinding | OutputBinding) -> str | None:
@@ -119,16 +130,28 @@ def _bindings(loaded: LoadedImage, store: _Tensors, weights: bool, texts: dict[s
         return file
 
     inputs = [
-        {"name": b.name, "queue": b.queue, "shape": list(b.shape), "sources": list(b.sources),
-         "recipe": recipe("inputs", i, b), **({"gradient_of": b.gradient_of} if b.gradient_of else {})}
+        {
+            "name": b.name,
+            "queue": b.queue,
+            "shape": list(b.shape),
+            "sources": list(b.sources),
+            "recipe": recipe("inputs", i, b),
+            **({"gradient_of": b.gradient_of} if b.gradient_of else {}),
+        }
         for i, b in enumerate(loaded.inputs)
-    ]  # fmt: skip
+    ]
     outputs = [
-        {"name": b.name, "queue": b.queue, "shape": list(b.shape), "tms": [[tm.name, list(tm.args)] for tm in b.tms],
-         "recipe": recipe("outputs", i, b), **({"phase": b.phase} if b.phase != "forward" else {}),
-         **({"dtype": b.dtype} if b.dtype != "float32" else {})}
+        {
+            "name": b.name,
+            "queue": b.queue,
+            "shape": list(b.shape),
+            "tms": [[tm.name, list(tm.args)] for tm in b.tms],
+            "recipe": recipe("outputs", i, b),
+            **({"phase": b.phase} if b.phase != "forward" else {}),
+            **({"dtype": b.dtype} if b.dtype != "float32" else {}),
+        }
         for i, b in enumerate(loaded.outputs)
-    ]  # fmt: skip
+    ]
     return inputs, outputs
 
 

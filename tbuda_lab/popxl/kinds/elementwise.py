@@ -14,13 +14,23 @@ from tbuda_lab.popxl.kinds.table import INPLACE, Attrs, Ground, NotOnGrid, add
 
 
 def _unary(name: str, core: Any, torch_fn: Any, numpy: Any = None, **more: Any) -> None:
-    add(name, torch=lambda a, x: torch_fn(x), numpy=None if numpy is None else (lambda a, x: numpy(x)),
-        grid=lambda g, a, x: g.op(core, x), **more)  # fmt: skip
+    add(
+        name,
+        torch=lambda a, x: torch_fn(x),
+        numpy=None if numpy is None else (lambda a, x: numpy(x)),
+        grid=lambda g, a, x: g.op(core, x),
+        **more,
+    )
 
 
 def _binary(name: str, core: Any, torch_fn: Any, numpy: Any, **more: Any) -> None:
-    add(name, torch=lambda a, x, y: torch_fn(x, y), numpy=lambda a, x, y: numpy(x, y),
-        grid=lambda g, a, x, y: g.op(core, x, y), **more)  # fmt: skip
+    add(
+        name,
+        torch=lambda a, x, y: torch_fn(x, y),
+        numpy=lambda a, x, y: numpy(x, y),
+        grid=lambda g, a, x, y: g.op(core, x, y),
+        **more,
+    )
 
 
 def _whole_division(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -123,9 +133,15 @@ add("Neg", torch=lambda a, x: -x, numpy=lambda a, x: np.negative(x), grid=lambda
 add("Log2", torch=lambda a, x: torch.log2(x), grid=lambda g, a, x: g.mul(g.op(unary.Log(), x), 1 / math.log(2)))
 add("Swish", torch=lambda a, x: x * torch.sigmoid(x), grid=lambda g, a, x: g.mul(x, g.op(unary.Sigmoid(), x)))
 add("Sign", torch=lambda a, x: torch.sign(x), numpy=lambda a, x: np.sign(x), grid=_sign)
+
+
 def _rounding(name: str, torch_fn: Any, numpy: Any) -> None:
-    add(name, torch=lambda a, x: torch_fn(x), numpy=lambda a, x: x if x.dtype.kind in "iu" else numpy(x),
-        host_reason="rounding")  # fmt: skip
+    add(
+        name,
+        torch=lambda a, x: torch_fn(x),
+        numpy=lambda a, x: x if x.dtype.kind in "iu" else numpy(x),
+        host_reason="rounding",
+    )
 
 
 def _special(name: str, numpy: Any) -> None:
@@ -137,8 +153,12 @@ _rounding("Ceil", torch.ceil, np.ceil)
 _special("IsFinite", np.isfinite)
 _special("IsInf", np.isinf)
 _special("IsNaN", np.isnan)
-add("Clip", torch=lambda a, x: torch.clip(x, a["min"], a["max"]), numpy=lambda a, x: np.clip(x, a["min"], a["max"]),
-    grid=_clip)  # fmt: skip
+add(
+    "Clip",
+    torch=lambda a, x: torch.clip(x, a["min"], a["max"]),
+    numpy=lambda a, x: np.clip(x, a["min"], a["max"]),
+    grid=_clip,
+)
 
 _binary("Add", binary.Add(), torch.add, np.add)
 _binary("Sub", binary.Subtract(), torch.sub, np.subtract)
@@ -152,13 +172,23 @@ add("Fmod", torch=lambda a, x, y: torch.fmod(x, y), numpy=lambda a, x, y: np.fmo
 add("Pow", torch=lambda a, x, y: torch.pow(x, y), numpy=lambda a, x, y: np.power(x, y), grid=_power)
 add("Max", torch=_many(torch.maximum), numpy=_many(np.maximum), grid=_max_of)
 add("Sum", torch=_many(torch.add), numpy=_many(np.add), grid=_sum_of)
-add("Where", torch=lambda a, c, x, y: torch.where(c.bool(), x, y), numpy=lambda a, c, x, y: np.where(c != 0, x, y),
-    grid=lambda g, a, c, x, y: g.op(binary.Where(), c, x, y))  # fmt: skip
+add(
+    "Where",
+    torch=lambda a, c, x, y: torch.where(c.bool(), x, y),
+    numpy=lambda a, c, x, y: np.where(c != 0, x, y),
+    grid=lambda g, a, c, x, y: g.op(binary.Where(), c, x, y),
+)
 add("ScaledAdd", torch=_scaled_add, numpy=_scaled_add, grid=_scaled_add_grid)
 add("IncrementMod", numpy=_increment_mod, host_reason="rounding")
 
 INPLACE |= {
-    "AddLhsInplace": "Add", "MulLhsInplace": "Mul", "ScaledAddLhsInplace": "ScaledAdd", "ReluInplace": "Relu",
-    "GeluInplace": "Gelu", "GeluErfInplace": "GeluErf", "SwishInplace": "Swish", "ExpInplace": "Exp",
+    "AddLhsInplace": "Add",
+    "MulLhsInplace": "Mul",
+    "ScaledAddLhsInplace": "ScaledAdd",
+    "ReluInplace": "Relu",
+    "GeluInplace": "Gelu",
+    "GeluErfInplace": "GeluErf",
+    "SwishInplace": "Swish",
+    "ExpInplace": "Exp",
     "IncrementModInplace": "IncrementMod",
-}  # fmt: skip
+}

@@ -95,24 +95,40 @@ add(
     numpy=lambda a, x: x.reshape(a["shape"]),
     grid=lambda g, a, x: g.reshape(x, a["shape"]) if g.shape(x) != tuple(a["shape"]) else g.op(unary.Nop(), x),
 )
-add("Transpose", torch=lambda a, x: x.permute(a["perm"]), numpy=lambda a, x: x.transpose(a["perm"]),
-    grid=lambda g, a, x: g.permute(x, a["perm"]))  # fmt: skip
+add(
+    "Transpose",
+    torch=lambda a, x: x.permute(a["perm"]),
+    numpy=lambda a, x: x.transpose(a["perm"]),
+    grid=lambda g, a, x: g.permute(x, a["perm"]),
+)
 add("Slice", torch=_slice_torch, numpy=lambda a, x: x[slices_of(a, x.shape)], grid=_slice_grid)
 add("Subsample", torch=_subsample, numpy=_subsample, grid=_subsample_grid)
-add("Concat", torch=lambda a, *xs: torch.cat(xs, a["axis"]), numpy=lambda a, *xs: np.concatenate(xs, a["axis"]),
-    grid=_concat_grid)  # fmt: skip
+add(
+    "Concat",
+    torch=lambda a, *xs: torch.cat(xs, a["axis"]),
+    numpy=lambda a, *xs: np.concatenate(xs, a["axis"]),
+    grid=_concat_grid,
+)
 add("Split", torch=_split, numpy=_split, grid=_split_grid)
-add("Expand", torch=lambda a, x: x.expand(a["shape"]), numpy=lambda a, x: np.broadcast_to(x, a["shape"]),
-    grid=lambda g, a, x: g.mul(x, g.full(a["shape"], 1.0)))  # fmt: skip
+add(
+    "Expand",
+    torch=lambda a, x: x.expand(a["shape"]),
+    numpy=lambda a, x: np.broadcast_to(x, a["shape"]),
+    grid=lambda g, a, x: g.mul(x, g.full(a["shape"], 1.0)),
+)
 add("Cast", numpy=_cast, grid=_cast_grid)
 add("Init", numpy=lambda a: np.zeros(a["shape"], dtype.from_name(a["dtype"]).as_numpy()), grid=_init_grid)
 for _name in ("IpuCopy", "IoTileCopy"):
     add(_name, torch=lambda a, x: x.clone(), numpy=lambda a, x: np.array(x), grid=lambda g, a, x: g.op(unary.Nop(), x))
 
 VIEWS |= {
-    "ReshapeInplace": "Reshape", "TransposeInplace": "Transpose", "SliceInplace": "Slice", "ConcatInplace": "Concat",
-    "IdentityInplace": "Identity", "DetachInplace": "Detach",
-}  # fmt: skip
+    "ReshapeInplace": "Reshape",
+    "TransposeInplace": "Transpose",
+    "SliceInplace": "Slice",
+    "ConcatInplace": "Concat",
+    "IdentityInplace": "Identity",
+    "DetachInplace": "Detach",
+}
 
 
 def put_back(kind: str, attrs: Attrs, shapes: list[tuple[int, ...]], run: Any, new: Any, olds: list[Any]) -> list[Any]:

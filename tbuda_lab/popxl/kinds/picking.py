@@ -187,8 +187,12 @@ def _scatter_reduce(a: Attrs, values: np.ndarray, indices: np.ndarray, *initial:
     """Values go to the index along the axis; those that meet are reduced. Where nothing goes the initial value stays,
     which is 0 unless it is given."""
     if a.get("group_size", 1) > 1:
-        parts = [_scatter_reduce({**a, "group_size": 1, "axis": a["axis"] - 1}, values[k], indices[k],
-                                 *(i[k] for i in initial)) for k in range(a["group_size"])]  # fmt: skip
+        parts = [
+            _scatter_reduce(
+                {**a, "group_size": 1, "axis": a["axis"] - 1}, values[k], indices[k], *(i[k] for i in initial)
+            )
+            for k in range(a["group_size"])
+        ]
         return np.stack(parts)
     axis = a["axis"]
     if a["broadcast"] and indices.ndim == 1 and values.ndim > 1:
@@ -196,8 +200,10 @@ def _scatter_reduce(a: Attrs, values: np.ndarray, indices: np.ndarray, *initial:
     at = np.broadcast_to(indices, values.shape).astype(np.int64)
     shape = (*values.shape[:axis], a["axis_size"], *values.shape[axis + 1 :])
     start = np.zeros(shape, values.dtype) if not initial else np.array(initial[0])
-    where = [np.broadcast_to(np.arange(n).reshape([-1 if j == k else 1 for j in range(values.ndim)]), values.shape)
-             for k, n in enumerate(values.shape)]  # fmt: skip
+    where = [
+        np.broadcast_to(np.arange(n).reshape([-1 if j == k else 1 for j in range(values.ndim)]), values.shape)
+        for k, n in enumerate(values.shape)
+    ]
     where[axis] = at
     place = tuple(where)
     reduction = a["reduction"]
@@ -246,8 +252,13 @@ def interpolation(a: Attrs, size: int, out: int, scale: float) -> np.ndarray:
     rows = np.zeros((out, size))
     index = np.arange(out)
     if a["mode"] == "nearest":
-        rounded = {"round_prefer_floor": np.ceil(at - 0.5), "round_prefer_ceil": np.floor(at + 0.5),
-                   "floor": np.floor(at), "ceil": np.ceil(at), "pytorch": np.floor(at)}[a["nearest_mode"]]  # fmt: skip
+        rounded = {
+            "round_prefer_floor": np.ceil(at - 0.5),
+            "round_prefer_ceil": np.floor(at + 0.5),
+            "floor": np.floor(at),
+            "ceil": np.ceil(at),
+            "pytorch": np.floor(at),
+        }[a["nearest_mode"]]
         rows[index, np.clip(rounded, 0, size - 1).astype(int)] = 1
         return rows.astype(np.float32)
     low = np.floor(at).astype(int)
@@ -357,8 +368,18 @@ def _split_seed(a: Attrs, seed: np.ndarray, modifier: np.ndarray) -> np.ndarray:
 add("Dropout", numpy=_dropout, host_reason="random numbers")
 add("ShapedDropout", numpy=_dropout, host_reason="random numbers")
 add("ShapedDropoutGrad", numpy=_dropout, host_reason="random numbers")
-add("RandomNormal", numpy=lambda a, seed: generator(seed).normal(a["mean"], a["std"], a["shape"]).astype(
-    dtype.from_name(a["dtype"]).as_numpy()), host_reason="random numbers")  # fmt: skip
-add("RandomUniform", numpy=lambda a, seed: generator(seed).uniform(a["low"], a["high"], a["shape"]).astype(
-    dtype.from_name(a["dtype"]).as_numpy()), host_reason="random numbers")  # fmt: skip
+add(
+    "RandomNormal",
+    numpy=lambda a, seed: (
+        generator(seed).normal(a["mean"], a["std"], a["shape"]).astype(dtype.from_name(a["dtype"]).as_numpy())
+    ),
+    host_reason="random numbers",
+)
+add(
+    "RandomUniform",
+    numpy=lambda a, seed: (
+        generator(seed).uniform(a["low"], a["high"], a["shape"]).astype(dtype.from_name(a["dtype"]).as_numpy())
+    ),
+    host_reason="random numbers",
+)
 add("ModifyRandomSeed", numpy=_split_seed, host_reason="random numbers")

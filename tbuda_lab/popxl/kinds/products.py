@@ -143,8 +143,10 @@ def _by_products(
     out, kernel = g.shape(w)[0], g.shape(w)[2:]
     if any(before or after for before, after in sides):
         x = g.op(Pad(((0, 0), (0, 0), *sides)), x)
-    sizes = [pooled(size, k, s, (0, 0), d, False)
-             for size, k, s, d in zip(g.shape(x)[2:], kernel, strides, dilations, strict=True)]  # fmt: skip
+    sizes = [
+        pooled(size, k, s, (0, 0), d, False)
+        for size, k, s, d in zip(g.shape(x)[2:], kernel, strides, dilations, strict=True)
+    ]
     seen = []
     for position in itertools.product(*map(range, kernel)):
         part = x
@@ -194,8 +196,9 @@ def _transposed_by_products(g: Ground, a: Attrs, x: str, w: str) -> str:
 
 def _conv_grid(g: Ground, a: Attrs, x: str, w: str) -> str:
     if g.value(w) is None:
-        return _by_products(g, x, w, a["strides"], padded_sides(a, g.shape(x)[2:], g.shape(w)[2:]), a["dilations"],
-                            a["groups"])  # fmt: skip
+        return _by_products(
+            g, x, w, a["strides"], padded_sides(a, g.shape(x)[2:], g.shape(w)[2:]), a["dilations"], a["groups"]
+        )
     flat = len(g.shape(x)) == 3
     sides = padded_sides(a, g.shape(x)[2:], g.shape(w)[2:])
     image, weight = _image(g, x), _image(g, w)
@@ -224,8 +227,9 @@ def _conv_transpose_grid(g: Ground, a: Attrs, x: str, w: str) -> str:
     spatial = len(a["strides"])
     sides = [(int(a["pads"][k]), int(a["pads"][k + spatial])) for k in range(spatial)]
     image, weight = _image(g, x), _image(g, w)
-    op = Conv2dTranspose(_as_2d(a["strides"], 1), _sides(sides), _as_2d(a["dilations"], 1), a["groups"],
-                         _as_2d(_output_padding(a), 0))  # fmt: skip
+    op = Conv2dTranspose(
+        _as_2d(a["strides"], 1), _sides(sides), _as_2d(a["dilations"], 1), a["groups"], _as_2d(_output_padding(a), 0)
+    )
     y = _each_image(g, image, lambda one: g.op(op, one, weight))
     shape = g.shape(y)
     return g.reshape(y, (*shape[:2], shape[3])) if flat else y

@@ -84,18 +84,33 @@ def _add_reduction(name: str, torch_fn: Any, numpy: Any, grid: Any) -> None:
     add(name, torch=_torch(torch_fn), numpy=_over(numpy), grid=_grid(grid))
 
 
-_add_reduction("ReduceSum", lambda x, d: torch.sum(x, d, keepdim=True), lambda x, **k: np.sum(x, **k).astype(x.dtype),
-               lambda g, x, axes: g.sum(x, axes))  # fmt: skip
+_add_reduction(
+    "ReduceSum",
+    lambda x, d: torch.sum(x, d, keepdim=True),
+    lambda x, **k: np.sum(x, **k).astype(x.dtype),
+    lambda g, x, axes: g.sum(x, axes),
+)
 _add_reduction("ReduceMean", lambda x, d: torch.mean(x, d, keepdim=True), np.mean, _mean)
 _add_reduction("ReduceMax", lambda x, d: torch.amax(x, d, keepdim=True), np.max, _max)
-_add_reduction("ReduceMin", lambda x, d: torch.amin(x, d, keepdim=True), np.min,
-               lambda g, x, axes: g.mul(_max(g, g.mul(x, -1.0), axes), -1.0))  # fmt: skip
+_add_reduction(
+    "ReduceMin",
+    lambda x, d: torch.amin(x, d, keepdim=True),
+    np.min,
+    lambda g, x, axes: g.mul(_max(g, g.mul(x, -1.0), axes), -1.0),
+)
 _add_reduction("ReduceProd", _product, lambda x, **k: np.prod(x, **k).astype(x.dtype), _prod)
-_add_reduction("ReduceL1", lambda x, d: torch.sum(x.abs(), d, keepdim=True),
-               lambda x, **k: np.sum(np.abs(x), **k).astype(x.dtype),
-               lambda g, x, axes: g.sum(g.op(unary.Abs(), x), axes))  # fmt: skip
-_add_reduction("ReduceL2", _norm, lambda x, **k: np.sqrt(np.sum(x * x, **k)),
-               lambda g, x, axes: g.op(unary.Sqrt(), g.sum(g.mul(x, x), axes)))  # fmt: skip
+_add_reduction(
+    "ReduceL1",
+    lambda x, d: torch.sum(x.abs(), d, keepdim=True),
+    lambda x, **k: np.sum(np.abs(x), **k).astype(x.dtype),
+    lambda g, x, axes: g.sum(g.op(unary.Abs(), x), axes),
+)
+_add_reduction(
+    "ReduceL2",
+    _norm,
+    lambda x, **k: np.sqrt(np.sum(x * x, **k)),
+    lambda g, x, axes: g.op(unary.Sqrt(), g.sum(g.mul(x, x), axes)),
+)
 _add_reduction(
     "ReduceSumSquare",
     lambda x, d: torch.sum(x * x, d, keepdim=True),

@@ -180,7 +180,9 @@ add("CopyUpdate", numpy=lambda a, t, x: np.array(x), grid=lambda g, a, t, x: g.o
 add("SparseAccumulateUpdate", numpy=_sparse, host_reason="integer index")
 
 INPLACE |= {
-    "Accumulate": "AccumulateUpdate", "AccumulatorScale": "AccumulatorScaleUpdate",
-    "AdamVarUpdate": "AdamVarUpdateValue", "CopyVarUpdate": "CopyUpdate",
+    "Accumulate": "AccumulateUpdate",
+    "AccumulatorScale": "AccumulatorScaleUpdate",
+    "AdamVarUpdate": "AdamVarUpdateValue",
+    "CopyVarUpdate": "CopyUpdate",
     "PopartSparseAccumulate": "SparseAccumulateUpdate",
-}  # fmt: skip
+}

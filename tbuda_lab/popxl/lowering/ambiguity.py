@@ -51,8 +51,11 @@ class _Storages:
         for base in bases:
             for root, at in base.items():
                 seen = merged.get(root)
-                merged[root] = None if at is None or (root in merged and seen is None) else (
-                    at.reshape(-1) if seen is None else np.concatenate([seen.reshape(-1), at.reshape(-1)]))  # fmt: skip
+                merged[root] = (
+                    None
+                    if at is None or (root in merged and seen is None)
+                    else (at.reshape(-1) if seen is None else np.concatenate([seen.reshape(-1), at.reshape(-1)]))
+                )
         self.parts[out] = merged
 
 

@@ -58,8 +58,9 @@ class Root:
 class View:
     """A place that is elements of others."""
 
-    def __init__(self, flattener: Flattener, kind: str, attrs: dict[str, Any], bases: list[Any], shape: Shape,
-                 form: dtype) -> None:  # fmt: skip
+    def __init__(
+        self, flattener: Flattener, kind: str, attrs: dict[str, Any], bases: list[Any], shape: Shape, form: dtype
+    ) -> None:
         self.flattener, self.kind, self.attrs, self.bases = flattener, kind, attrs, bases
         self.shape, self.form = shape, form
         self._seen: Any = None

@@ -97,8 +97,13 @@ def _trial_of_words(instr: Instr, device: DeviceSpec) -> str:
     """Why the grid does not do an instruction on 32-bit integers; empty where it does. It is lowered alone, between
     rams."""
     constants = tuple(None if v.const is None else v.const.tobytes() for v in instr.ins)
-    key = (device.name, instr.kind, repr(sorted(instr.attrs.items(), key=repr)), tuple(v.shape for v in instr.ins),
-           constants)  # fmt: skip
+    key = (
+        device.name,
+        instr.kind,
+        repr(sorted(instr.attrs.items(), key=repr)),
+        tuple(v.shape for v in instr.ins),
+        constants,
+    )
     if key not in _WORDS:
         _WORDS[key] = _lowered_alone(instr, device)
         if len(_WORDS) > LARGEST_MEMORY:
@@ -124,8 +129,13 @@ def _lowered_alone(instr: Instr, device: DeviceSpec) -> str:
     try:
         results = write_ops(b, instr, names)
         for k, (name, v) in enumerate(zip(results, instr.outs, strict=True)):
-            ram = Node(f"y{k}", NodeKind.PARAMETER, v.shape, value=np.zeros(v.shape, np.int32),
-                       attrs={ROLE: CACHE, RAM: f"y{k}"})  # fmt: skip
+            ram = Node(
+                f"y{k}",
+                NodeKind.PARAMETER,
+                v.shape,
+                value=np.zeros(v.shape, np.int32),
+                attrs={ROLE: CACHE, RAM: f"y{k}"},
+            )
             graph.add(ram)
             attrs = {PHASE: forward_part(0), WRITES: ram.name, RAM: ram.name}
             graph.add(Node(f"w{k}", NodeKind.OUTPUT, v.shape, inputs=(Edge(b.op(Nop(), name)),), attrs=attrs))

@@ -216,8 +216,9 @@ class Segmenter:
             return [hp.StoreRemote(_buffer(instr), ins[1], ins[0])]
         if instr.kind == "Collective":
             attrs = {k: v for k, v in instr.attrs.items() if k not in ("group", "kind")}
-            return [hp.Exchange(instr.attrs["kind"], tuple(instr.attrs["group"].assignment), ins[0], outs[0],
-                                plain(attrs))]  # fmt: skip
+            return [
+                hp.Exchange(instr.attrs["kind"], tuple(instr.attrs["group"].assignment), ins[0], outs[0], plain(attrs))
+            ]
         if instr.kind == "PrintTensor":
             return [hp.Print(ins[0], plain(instr.attrs))]
         return [hp.HostOp(instr.kind, ins, outs, plain(instr.attrs))]

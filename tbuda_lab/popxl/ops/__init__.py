@@ -30,7 +30,7 @@ from tbuda_lab.popxl.ops.moves import (
     subsample,
     transpose,
     transpose_,
-)  # fmt: skip
+)
 from tbuda_lab.popxl.ops.picking import (
     dynamic_slice,
     dynamic_update,
@@ -46,7 +46,7 @@ from tbuda_lab.popxl.ops.picking import (
     scatter,
     scatter_reduce,
     tied_gather,
-)  # fmt: skip
+)
 from tbuda_lab.popxl.ops.products import (
     average_pool,
     batch_norm_inference,
@@ -60,7 +60,7 @@ from tbuda_lab.popxl.ops.products import (
     matmul_pow2scaled,
     max_pool,
     softmax,
-)  # fmt: skip
+)
 from tbuda_lab.popxl.ops.randoms import (
     create_random_seed,
     dropout,
@@ -68,7 +68,7 @@ from tbuda_lab.popxl.ops.randoms import (
     random_uniform,
     shaped_dropout,
     split_random_seed,
-)  # fmt: skip
+)
 from tbuda_lab.popxl.ops.reductions import (
     argmax,
     argmin,
@@ -87,7 +87,7 @@ from tbuda_lab.popxl.ops.reductions import (
     sum,
     sumsquare,
     topk,
-)  # fmt: skip
+)
 from tbuda_lab.popxl.ops.repeat import repeat, repeat_with_info
 from tbuda_lab.popxl.ops.transfers import (
     code_copy,
@@ -98,4 +98,4 @@ from tbuda_lab.popxl.ops.transfers import (
     remote_load,
     remote_load_,
     remote_store,
-)  # fmt: skip
+)

@@ -100,10 +100,15 @@ class ConditionalSiteInfo:
 
 
 def conditional_with_info(
-    cond: Tensor, then_branch: Graph, else_branch: Graph, then_inputs: Iterable[Any] | None = None,
-    else_inputs: Iterable[Any] | None = None, then_inputs_dict: Mapping[Tensor, Any] | None = None,
-    else_inputs_dict: Mapping[Tensor, Any] | None = None, check_inputs: bool = True,
-) -> ConditionalSiteInfo:  # fmt: skip
+    cond: Tensor,
+    then_branch: Graph,
+    else_branch: Graph,
+    then_inputs: Iterable[Any] | None = None,
+    else_inputs: Iterable[Any] | None = None,
+    then_inputs_dict: Mapping[Tensor, Any] | None = None,
+    else_inputs_dict: Mapping[Tensor, Any] | None = None,
+    check_inputs: bool = True,
+) -> ConditionalSiteInfo:
     """Call the first graph where the condition holds, else the second.
 
     Raises `ValueError` where they give different numbers of tensors, `NotImplementedError` for inputs by reference,
@@ -121,8 +126,11 @@ def conditional_with_info(
         )
     if then_branch._by_ref_inputs or else_branch._by_ref_inputs:
         raise NotImplementedError("a conditional takes no inputs by reference: return the tensor, and copy it over")
-    operands = [mask, *bind_inputs(then_branch, then_inputs or (), then_inputs_dict, check_inputs),
-                *bind_inputs(else_branch, else_inputs or (), else_inputs_dict, check_inputs)]  # fmt: skip
+    operands = [
+        mask,
+        *bind_inputs(then_branch, then_inputs or (), then_inputs_dict, check_inputs),
+        *bind_inputs(else_branch, else_inputs or (), else_inputs_dict, check_inputs),
+    ]
     for a, b in zip(then_branch._outputs, else_branch._outputs, strict=True):
         if a.shape != b.shape or a.dtype is not b.dtype:
             raise popart_exception(
@@ -134,10 +142,14 @@ def conditional_with_info(
 
 
 def conditional(
-    cond: Tensor, then_branch: Graph, else_branch: Graph, then_inputs: Iterable[Any] | None = None,
-    else_inputs: Iterable[Any] | None = None, then_inputs_dict: Mapping[Tensor, Any] | None = None,
+    cond: Tensor,
+    then_branch: Graph,
+    else_branch: Graph,
+    then_inputs: Iterable[Any] | None = None,
+    else_inputs: Iterable[Any] | None = None,
+    then_inputs_dict: Mapping[Tensor, Any] | None = None,
     else_inputs_dict: Mapping[Tensor, Any] | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """As `conditional_with_info`; the results."""
     return conditional_with_info(
         cond, then_branch, else_branch, then_inputs, else_inputs, then_inputs_dict, else_inputs_dict

@@ -269,5 +269,6 @@ def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
 def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
     """As `increment_mod`, written over t."""
     need_tensor("t", t)
-    return one("IncrementModInplace", {"t": t}, t.shape, t.dtype, {"increment": increment, "modulus": modulus},
-               modifies=(0,))  # fmt: skip
+    return one(
+        "IncrementModInplace", {"t": t}, t.shape, t.dtype, {"increment": increment, "modulus": modulus}, modifies=(0,)
+    )

@@ -173,16 +173,23 @@ def _concat(ts: Sequence[Tensor], axis: int, view: bool) -> Tensor:
     first = tensors[0]
     own = axis + first.rank if axis < 0 else axis
     for t in tensors:
-        same = t.rank == first.rank and all(a == b for k, (a, b) in enumerate(zip(t.shape, first.shape, strict=True))
-                                            if k != own)  # fmt: skip
+        same = t.rank == first.rank and all(
+            a == b for k, (a, b) in enumerate(zip(t.shape, first.shape, strict=True)) if k != own
+        )
         if not 0 <= own < max(t.rank, 1) or t.rank == 0 or not same:
             raise popart_exception(
                 f"concat along axis {axis}: shapes {', '.join(str(x.shape) for x in tensors)} do not fit"
             )
     shape = (*first.shape[:own], sum(t.shape[own] for t in tensors), *first.shape[own + 1 :])
     views = tuple(range(len(tensors))) if view else ()
-    return one("ConcatInplace" if view else "Concat", {f"t{k}": t for k, t in enumerate(tensors)}, shape, first.dtype,
-               {"axis": own}, views=views)  # fmt: skip
+    return one(
+        "ConcatInplace" if view else "Concat",
+        {f"t{k}": t for k, t in enumerate(tensors)},
+        shape,
+        first.dtype,
+        {"axis": own},
+        views=views,
+    )
 
 
 def concat(ts: Sequence[Tensor], axis: int = 0) -> Tensor:
@@ -263,8 +270,14 @@ def pow2scale_cast_to_fp8(t: Tensor, log2_scale: int | Tensor = 0, data_type: dt
     if t.dtype not in (dtypes.float16, dtypes.float32) or not data_type.is_float8:
         raise TypeError(f"from {t.dtype} to {data_type}: from float16 or float32 to float8_143 or float8_152")
     scale = _scale_tensor(log2_scale)
-    return one("Pow2ScaleThenCast", {"t": t, "log2_scale": scale}, t.shape, data_type, {"to": data_type.name},
-               name=_cast_name(t, data_type))  # fmt: skip
+    return one(
+        "Pow2ScaleThenCast",
+        {"t": t, "log2_scale": scale},
+        t.shape,
+        data_type,
+        {"to": data_type.name},
+        name=_cast_name(t, data_type),
+    )
 
 
 def pow2scale_cast_from_fp8(t: Tensor, log2_scale: int | Tensor = 0, data_type: dtype = dtypes.float16) -> Tensor:
@@ -273,23 +286,39 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: int | Tensor = 0, data_type: 
     if not t.dtype.is_float8 or data_type not in (dtypes.float16, dtypes.float32):
         raise TypeError(f"from {t.dtype} to {data_type}: from float8_143 or float8_152 to float16 or float32")
     scale = _scale_tensor(log2_scale)
-    return one("CastThenPow2Scale", {"t": t, "log2_scale": scale}, t.shape, data_type, {"to": data_type.name},
-               name=_cast_name(t, data_type))  # fmt: skip
+    return one(
+        "CastThenPow2Scale",
+        {"t": t, "log2_scale": scale},
+        t.shape,
+        data_type,
+        {"to": data_type.name},
+        name=_cast_name(t, data_type),
+    )
 
 
 pow2scale_then_cast, cast_then_pow2scale = pow2scale_cast_to_fp8, pow2scale_cast_from_fp8
 
 
 def init(
-    shape: Sequence[int], dtype: dtype, name: str | None = None, init_type: str = "zero",
+    shape: Sequence[int],
+    dtype: dtype,
+    name: str | None = None,
+    init_type: str = "zero",
     meta_shape: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A tensor of zeros; "undef" says that its contents do not matter, and makes zeros, too."""
     if init_type not in ("zero", "undef"):
         raise ValueError(f"init_type is 'zero' or 'undef', not {init_type!r}")
     sizes = tuple(int(n) for n in shape)
-    return one("Init", {}, sizes, dtype, {"shape": sizes, "dtype": dtype.name}, name=name or "init",
-               meta_shape=tuple(meta_shape or ()))  # fmt: skip
+    return one(
+        "Init",
+        {},
+        sizes,
+        dtype,
+        {"shape": sizes, "dtype": dtype.name},
+        name=name or "init",
+        meta_shape=tuple(meta_shape or ()),
+    )
 
 
 def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:

@@ -42,9 +42,13 @@ def tied_gather(
 
 
 def groupedgather(
-    t: Tensor, indices: Tensor, axis: int = 0, group_size: int = 1, available_memory_proportion: float | None = None,
+    t: Tensor,
+    indices: Tensor,
+    axis: int = 0,
+    group_size: int = 1,
+    available_memory_proportion: float | None = None,
     zero_OOR: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A gather for each of the `group_size` groups along dim 0."""
     need_tensor("t", t)
     _integers("indices", indices)
@@ -79,9 +83,15 @@ def scatter(
 
 
 def _scatter_reduce(
-    data: Tensor, indices: Tensor, reduction: str, initial: Tensor | None, axis: int, axis_size: int | None, group: int,
+    data: Tensor,
+    indices: Tensor,
+    reduction: str,
+    initial: Tensor | None,
+    axis: int,
+    axis_size: int | None,
+    group: int,
     broadcast: bool,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     need_tensor("data", data)
     _integers("indices", indices)
     own = checked_axis(data, axis, "scatter_reduce")
@@ -101,18 +111,30 @@ def _scatter_reduce(
 
 
 def scatter_reduce(
-    data: Tensor, indices: Tensor, reduction: str, initial_values: Tensor | None = None, axis: int = 0,
-    axis_size: int | None = None, enable_index_broadcast: bool = True, available_memory_proportion: float | None = None,
-) -> Tensor:  # fmt: skip
+    data: Tensor,
+    indices: Tensor,
+    reduction: str,
+    initial_values: Tensor | None = None,
+    axis: int = 0,
+    axis_size: int | None = None,
+    enable_index_broadcast: bool = True,
+    available_memory_proportion: float | None = None,
+) -> Tensor:
     """Values go to their index along an axis; those that meet are reduced."""
     return _scatter_reduce(data, indices, reduction, initial_values, axis, axis_size, 1, enable_index_broadcast)
 
 
 def grouped_scatter_reduce(
-    data: Tensor, indices: Tensor, reduction: str, initial_values: Tensor | None = None, axis: int = 0,
-    axis_size: int | None = None, group_size: int = 1, enable_index_broadcast: bool = True,
+    data: Tensor,
+    indices: Tensor,
+    reduction: str,
+    initial_values: Tensor | None = None,
+    axis: int = 0,
+    axis_size: int | None = None,
+    group_size: int = 1,
+    enable_index_broadcast: bool = True,
     available_memory_proportion: float | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """As `scatter_reduce`, for each of the groups along dim 0."""
     return _scatter_reduce(
         data, indices, reduction, initial_values, axis, axis_size, group_size, enable_index_broadcast
@@ -144,8 +166,16 @@ def dynamic_slice(t: Tensor, index: Tensor, axes: Sequence[int], sizes: Sequence
     return one("DynamicSlice", {"t": t, "index": index}, tuple(shape), t.dtype, attrs)
 
 
-def _update(kind: str, t: Tensor, index: Tensor, new: Tensor, axes: Sequence[int], sizes: Sequence[int],
-            no_overlap: bool, **more: object) -> Tensor:  # fmt: skip
+def _update(
+    kind: str,
+    t: Tensor,
+    index: Tensor,
+    new: Tensor,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    no_overlap: bool,
+    **more: object,
+) -> Tensor:
     own, parts = _dynamic(t, index, axes, sizes, "dynamic_update")
     need_tensor("t_update", new)
     same_type("dynamic_update", t, new)
@@ -227,9 +257,12 @@ _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric
 
 
 def interpolate(
-    t: Tensor, scale_factor: Sequence[float] = (1.0, 1.0, 1.0, 1.0), mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor", coordinate_transformation_mode: str = "half_pixel",
-) -> Tensor:  # fmt: skip
+    t: Tensor,
+    scale_factor: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+    coordinate_transformation_mode: str = "half_pixel",
+) -> Tensor:
     """Other sizes: floor(size * scale) along each dim."""
     need_tensor("t", t)
     for name, value, known in (

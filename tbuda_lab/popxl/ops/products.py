@@ -42,9 +42,12 @@ def _partials(given: dtype | str | None) -> None:
 
 
 def matmul(
-    lhs: Tensor, rhs: Tensor, available_memory_proportion: float | None = None, output_type: dtype | None = None,
+    lhs: Tensor,
+    rhs: Tensor,
+    available_memory_proportion: float | None = None,
+    output_type: dtype | None = None,
     partials_type: dtype | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The matrix product by NumPy's rules. The memory proportion and the type of partial sums are checked, and mean
     nothing here."""
     shape = _product_shape(lhs, rhs)
@@ -76,13 +79,22 @@ def multi_conv_options(
 ) -> dict[str, Any]:
     """The options of a convolution that say how PopART plans it; nothing here depends on them."""
     return {
-        "available_memory_proportions": available_memory_proportions, "partials_types": partials_types,
+        "available_memory_proportions": available_memory_proportions,
+        "partials_types": partials_types,
         "enable_conv_dithering": enable_conv_dithering,
-    }  # fmt: skip
+    }
 
 
-def _conv_attrs(t: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int, pad_type: str,
-                plan: dict[str, Any]) -> dict[str, Any]:  # fmt: skip
+def _conv_attrs(
+    t: Tensor,
+    weight: Tensor,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    pad_type: str,
+    plan: dict[str, Any],
+) -> dict[str, Any]:
     need_tensor("t", t)
     need_tensor("weight", weight)
     spatial = t.rank - 2
@@ -127,11 +139,17 @@ def _conv_shape(attrs: dict[str, Any], t: Tensor, weight: Tensor) -> tuple[int, 
 
 
 def conv(
-    t: Tensor, weight: Tensor, stride: Sequence[int] = (1, 1), padding: Sequence[int] = (0, 0, 0, 0),
-    dilation: Sequence[int] = (1, 1), groups: int = 1, pad_type: str = "not_set",
-    available_memory_proportions: Sequence[float] | None = None, partials_types: Sequence[str] | None = None,
+    t: Tensor,
+    weight: Tensor,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0, 0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    pad_type: str = "not_set",
+    available_memory_proportions: Sequence[float] | None = None,
+    partials_types: Sequence[str] | None = None,
     enable_conv_dithering: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """A convolution of 1 to 3 spatial dims. t: (batch, in, ...), weight: (out, in / groups, ...); padding: all
     beginnings, then all ends."""
     plan = multi_conv_options(None, None, available_memory_proportions, partials_types, enable_conv_dithering)
@@ -141,10 +159,17 @@ def conv(
 
 
 def conv_pow2scaled(
-    t: Tensor, weight: Tensor, log2_scale: int | Tensor, stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] = (0, 0, 0, 0), dilation: Sequence[int] = (1, 1), groups: int = 1, pad_type: str = "not_set",
-    available_memory_proportions: Sequence[float] | None = None, enable_conv_dithering: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+    t: Tensor,
+    weight: Tensor,
+    log2_scale: int | Tensor,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0, 0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    pad_type: str = "not_set",
+    available_memory_proportions: Sequence[float] | None = None,
+    enable_conv_dithering: Sequence[int] | None = None,
+) -> Tensor:
     """A convolution of 8-bit floats times 2^log2_scale, in float16."""
     _float8("conv_pow2scaled", t=t, weight=weight)
     plan = multi_conv_options(None, None, available_memory_proportions, None, enable_conv_dithering)
@@ -165,8 +190,10 @@ def _transposed(
         )
     extra = list(map(int, output_padding)) or [0] * n
     pads = list(attrs["pads"])
-    full = [(spatial[k] - 1) * attrs["strides"][k] + attrs["dilations"][k] * (kernel[k] - 1) + 1 + extra[k]
-            for k in range(n)]  # fmt: skip
+    full = [
+        (spatial[k] - 1) * attrs["strides"][k] + attrs["dilations"][k] * (kernel[k] - 1) + 1 + extra[k]
+        for k in range(n)
+    ]
     wanted = _spatial_sizes(output_shape, (t.shape[0], weight.shape[1] * attrs["groups"]), n)
     if attrs["pad_type"] in ("same_upper", "same_lower") and wanted is None:
         wanted = [spatial[k] * attrs["strides"][k] for k in range(n)]
@@ -178,8 +205,10 @@ def _transposed(
             less = total // 2
             first = less if attrs["pad_type"] != "same_lower" else total - less
             pads[k], pads[k + n] = first, total - first
-        full = [(spatial[k] - 1) * attrs["strides"][k] + attrs["dilations"][k] * (kernel[k] - 1) + 1 + extra[k]
-                for k in range(n)]  # fmt: skip
+        full = [
+            (spatial[k] - 1) * attrs["strides"][k] + attrs["dilations"][k] * (kernel[k] - 1) + 1 + extra[k]
+            for k in range(n)
+        ]
     elif attrs["pad_type"] == "valid":
         pads = [0] * (2 * n)
     attrs |= {"pads": tuple(pads), "output_padding": tuple(extra)}
@@ -200,11 +229,19 @@ def _spatial_sizes(output_shape: Any, lead: tuple[int, int], n: int) -> list[int
 
 
 def conv_transpose(
-    t: Tensor, weight: Tensor, stride: Sequence[int] = (1, 1), padding: Sequence[int] = (0, 0, 0, 0),
-    dilation: Sequence[int] = (1, 1), groups: int = 1, pad_type: str = "not_set", output_padding: Sequence[int] = (),
-    output_shape: Sequence[int] = (), available_memory_proportions: Sequence[float] | None = None,
-    partials_types: Sequence[str] | None = None, enable_conv_dithering: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+    t: Tensor,
+    weight: Tensor,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0, 0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    pad_type: str = "not_set",
+    output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (),
+    available_memory_proportions: Sequence[float] | None = None,
+    partials_types: Sequence[str] | None = None,
+    enable_conv_dithering: Sequence[int] | None = None,
+) -> Tensor:
     """A transposed convolution. weight: (in, out / groups, ...)."""
     plan = multi_conv_options(None, None, available_memory_proportions, partials_types, enable_conv_dithering)
     attrs = _conv_attrs(t, weight, stride, padding, dilation, groups, pad_type, plan)
@@ -214,11 +251,19 @@ def conv_transpose(
 
 
 def conv_transpose_pow2scaled(
-    t: Tensor, weight: Tensor, log2_scale: int | Tensor, stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] = (0, 0, 0, 0), dilation: Sequence[int] = (1, 1), groups: int = 1, pad_type: str = "not_set",
-    output_padding: Sequence[int] = (), output_shape: Sequence[int] = (),
-    available_memory_proportions: Sequence[float] | None = None, enable_conv_dithering: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+    t: Tensor,
+    weight: Tensor,
+    log2_scale: int | Tensor,
+    stride: Sequence[int] = (1, 1),
+    padding: Sequence[int] = (0, 0, 0, 0),
+    dilation: Sequence[int] = (1, 1),
+    groups: int = 1,
+    pad_type: str = "not_set",
+    output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (),
+    available_memory_proportions: Sequence[float] | None = None,
+    enable_conv_dithering: Sequence[int] | None = None,
+) -> Tensor:
     """A transposed convolution of 8-bit floats times 2^log2_scale, in float16."""
     _float8("conv_transpose_pow2scaled", t=t, weight=weight)
     plan = multi_conv_options(None, None, available_memory_proportions, None, enable_conv_dithering)
@@ -232,8 +277,15 @@ def receptive_attributes(
     strides: Any, pads: Any, out_pads: Any, dilations: Any, in_dilations: Any, auto_pad: Any, ceil_mode: Any
 ) -> dict[str, Any]:
     """The attributes of a pool by their names."""
-    return {"strides": strides, "pads": pads, "out_pads": out_pads, "dilations": dilations,
-            "in_dilations": in_dilations, "pad_type": auto_pad, "ceil_mode": ceil_mode}  # fmt: skip
+    return {
+        "strides": strides,
+        "pads": pads,
+        "out_pads": out_pads,
+        "dilations": dilations,
+        "in_dilations": in_dilations,
+        "pad_type": auto_pad,
+        "ceil_mode": ceil_mode,
+    }
 
 
 def _pool(kind: str, t: Tensor, kernel: Sequence[int], values: dict[str, Any]) -> Tensor:
@@ -246,8 +298,13 @@ def _pool(kind: str, t: Tensor, kernel: Sequence[int], values: dict[str, Any]) -
         )
     if values["pad_type"] not in PAD_TYPES:
         raise ValueError(f"auto_pad is one of {', '.join(PAD_TYPES)}, not {values['pad_type']!r}")
-    for name, most, default in (("strides", n, 1), ("pads", 2 * n, 0), ("dilations", n, 1), ("out_pads", n, 0),
-                                ("in_dilations", n, 1)):  # fmt: skip
+    for name, most, default in (
+        ("strides", n, 1),
+        ("pads", 2 * n, 0),
+        ("dilations", n, 1),
+        ("out_pads", n, 0),
+        ("in_dilations", n, 1),
+    ):
         given = tuple(map(int, values[name] or ()))
         if name == "strides" and not given:
             given = (1,) * n
@@ -258,18 +315,26 @@ def _pool(kind: str, t: Tensor, kernel: Sequence[int], values: dict[str, Any]) -
             raise NotImplementedError(f"{name} of a pool other than {default} has no form here: leave it out")
     attrs = {**values, "kernel": window}
     sides = padded_sides(attrs, t.shape[2:], window)
-    sizes = tuple(pooled(size, window[k], attrs["strides"][k], sides[k], attrs["dilations"][k], attrs["ceil_mode"])
-                  for k, size in enumerate(t.shape[2:]))  # fmt: skip
+    sizes = tuple(
+        pooled(size, window[k], attrs["strides"][k], sides[k], attrs["dilations"][k], attrs["ceil_mode"])
+        for k, size in enumerate(t.shape[2:])
+    )
     if min(sizes) < 1:
         raise popart_exception(f"a window of {window} does not fit {t.shape[2:]} with pads {attrs['pads']}")
     return one(kind, {"t": t}, (*t.shape[:2], *sizes), t.dtype, attrs)
 
 
 def average_pool(
-    t: Tensor, kernel_size: Sequence[int], stride: Sequence[int] | None = None, padding: Sequence[int] | None = None,
-    out_pads: Sequence[int] | None = None, dilation: Sequence[int] | None = None,
-    in_dilations: Sequence[int] | None = None, auto_pad: str = "not_set", ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
+    t: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] | None = None,
+    padding: Sequence[int] | None = None,
+    out_pads: Sequence[int] | None = None,
+    dilation: Sequence[int] | None = None,
+    in_dilations: Sequence[int] | None = None,
+    auto_pad: str = "not_set",
+    ceil_mode: bool = False,
+) -> Tensor:
     """The mean of each window; padding does not count."""
     return _pool(
         "AveragePool",
@@ -280,11 +345,17 @@ def average_pool(
 
 
 def max_pool(
-    t: Tensor, kernel_size: Sequence[int], stride: Sequence[int] | None = None, padding: Sequence[int] | None = None,
-    out_pads: Sequence[int] | None = None, dilation: Sequence[int] | None = None,
-    in_dilations: Sequence[int] | None = None, auto_pad: str = "not_set", ceil_mode: bool = False,
+    t: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] | None = None,
+    padding: Sequence[int] | None = None,
+    out_pads: Sequence[int] | None = None,
+    dilation: Sequence[int] | None = None,
+    in_dilations: Sequence[int] | None = None,
+    auto_pad: str = "not_set",
+    ceil_mode: bool = False,
     storage_order: str = "row",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The largest element of each window."""
     if storage_order not in ("row", "column"):
         raise ValueError(f"storage_order is 'row' or 'column', not {storage_order!r}")

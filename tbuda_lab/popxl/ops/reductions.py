@@ -116,8 +116,13 @@ def topk(
     if not 1 <= k <= t.shape[own]:
         raise popart_exception(f"topk: there are {t.shape[own]} elements along axis {axis}, and not {k}")
     shape = (*t.shape[:own], int(k), *t.shape[own + 1 :])
-    attrs: dict[str, Any] = {"k": int(k), "axis": own, "largest": bool(largest), "sorted": bool(sorted),
-                             "available_memory_proportion": available_memory_proportion}  # fmt: skip
+    attrs: dict[str, Any] = {
+        "k": int(k),
+        "axis": own,
+        "largest": bool(largest),
+        "sorted": bool(sorted),
+        "available_memory_proportion": available_memory_proportion,
+    }
     values, indices = _make("TopK", {"t": t}, [(shape, t.dtype), (shape, dtypes.int32)], attrs).outputs
     return values, indices
 

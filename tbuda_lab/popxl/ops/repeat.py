@@ -21,9 +21,12 @@ class RepeatSiteInfo(CallSiteInfo):
 
 
 def repeat_with_info(
-    graph: Graph, repeat_count: int, *inputs: Any, inputs_dict: Mapping[Tensor, Any] | None = None,
+    graph: Graph,
+    repeat_count: int,
+    *inputs: Any,
+    inputs_dict: Mapping[Tensor, Any] | None = None,
     check_inputs: bool = True,
-) -> CallSiteInfo:  # fmt: skip
+) -> CallSiteInfo:
     """Call a graph `repeat_count` times: what it gives are its first inputs the next time, the other inputs stay.
 
     The operands of the call begin with the count and a condition. Raises `ValueError` for a negative count, and for a
@@ -43,8 +46,14 @@ def repeat_with_info(
     condition = constant(True, dtypes.bool, name="keep_going")
     outputs = [(t.shape, t.dtype) for t in graph._outputs]
     modifies = tuple(k + 2 for k, t in enumerate(graph._inputs) if t in graph._by_ref_inputs)
-    op = current._add_op("Loop", [count, condition, *operands], outputs, {"count": int(repeat_count), "before": 2},
-                         modifies=modifies, calls=(wrapper,))  # fmt: skip
+    op = current._add_op(
+        "Loop",
+        [count, condition, *operands],
+        outputs,
+        {"count": int(repeat_count), "before": 2},
+        modifies=modifies,
+        calls=(wrapper,),
+    )
     return RepeatSiteInfo(op)
 
 
@@ -52,8 +61,10 @@ def _wrapper(graph: Graph) -> Graph:
     """The graph that the loop calls: an iterator, a condition and the operands; it calls the user's graph."""
     wrapper = graph.ir._new_graph(f"{graph.id}__loop_wrapper_subgraph")
     with wrapper:
-        wrapper._inputs += [wrapper._new_tensor((), dtypes.int32, "iterator", kind="input"),
-                            wrapper._new_tensor((), dtypes.bool, "keep_going", kind="input")]  # fmt: skip
+        wrapper._inputs += [
+            wrapper._new_tensor((), dtypes.int32, "iterator", kind="input"),
+            wrapper._new_tensor((), dtypes.bool, "keep_going", kind="input"),
+        ]
         inner = []
         for t in graph._inputs:
             own = wrapper._new_tensor(t.shape, t.dtype, t.name, kind="input", meta_shape=t.meta_shape)

@@ -20,8 +20,14 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
         raise TypeError(f"host_load takes a HostToDeviceStream, not {type(h2d_stream).__name__}")
     own = name or h2d_stream.tensor_id
     place = init(h2d_stream.shape, h2d_stream.dtype, f"{own}_init", "undef")
-    return one("HostLoad", {"t": place}, h2d_stream.shape, h2d_stream.dtype, {"stream": h2d_stream},
-               name=name or f"{h2d_stream.tensor_id}_hostload")  # fmt: skip
+    return one(
+        "HostLoad",
+        {"t": place},
+        h2d_stream.shape,
+        h2d_stream.dtype,
+        {"stream": h2d_stream},
+        name=name or f"{h2d_stream.tensor_id}_hostload",
+    )
 
 
 def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
@@ -56,11 +62,18 @@ def remote_load(remote_buffer: RemoteBuffer, offset: int | Tensor, name: str | N
     """A copy of an entry of a remote buffer."""
     _check_offset(remote_buffer, offset)
     own = name or f"id_{remote_buffer.remote_buffer_id}_remote_buffer_entry"
-    place = init(remote_buffer.tensor_shape, remote_buffer.tensor_dtype, f"{own}_init", "undef",
-                 remote_buffer.meta_shape)  # fmt: skip
-    return one("RemoteLoad", {"t": place, "offset": _offset(offset)}, place.shape, place.dtype,
-               {"buffer": remote_buffer}, name=f"{own}_remote_loaded",
-               meta_shape=remote_buffer.meta_shape)  # fmt: skip
+    place = init(
+        remote_buffer.tensor_shape, remote_buffer.tensor_dtype, f"{own}_init", "undef", remote_buffer.meta_shape
+    )
+    return one(
+        "RemoteLoad",
+        {"t": place, "offset": _offset(offset)},
+        place.shape,
+        place.dtype,
+        {"buffer": remote_buffer},
+        name=f"{own}_remote_loaded",
+        meta_shape=remote_buffer.meta_shape,
+    )
 
 
 def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> Tensor:
@@ -68,8 +81,16 @@ def remote_load_(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -
     _check_offset(remote_buffer, offset)
     need_tensor("t", t)
     remote_buffer.validate_tensor_matches_buffer(t)
-    return one("RemoteLoadInplace", {"t": t, "offset": _offset(offset)}, t.shape, t.dtype, {"buffer": remote_buffer},
-               name=f"{t.name}_remote_loaded", modifies=(0,), meta_shape=remote_buffer.meta_shape)  # fmt: skip
+    return one(
+        "RemoteLoadInplace",
+        {"t": t, "offset": _offset(offset)},
+        t.shape,
+        t.dtype,
+        {"buffer": remote_buffer},
+        name=f"{t.name}_remote_loaded",
+        modifies=(0,),
+        meta_shape=remote_buffer.meta_shape,
+    )
 
 
 def remote_store(remote_buffer: RemoteBuffer, offset: int | Tensor, t: Tensor) -> None:
@@ -110,10 +131,19 @@ def code_copy(graph: Graph, source: Any, destination: Any) -> None:
 
 
 def print_tensor(
-    t: Tensor, title: str | None = None, print_self: bool = True, print_gradient: bool = False,
-    summarise_threshold: int = 1000, edge_items: int = 3, max_line_width: int = 75, digits: int = 8,
-    float_format: str = "auto", separator: str = " ", open_bracket: str = "[", close_bracket: str = "]",
-) -> Tensor:  # fmt: skip
+    t: Tensor,
+    title: str | None = None,
+    print_self: bool = True,
+    print_gradient: bool = False,
+    summarise_threshold: int = 1000,
+    edge_items: int = 3,
+    max_line_width: int = 75,
+    digits: int = 8,
+    float_format: str = "auto",
+    separator: str = " ",
+    open_bracket: str = "[",
+    close_bracket: str = "]",
+) -> Tensor:
     """Print a tensor to stderr when the program gets there, and its gradient where a gradient graph comes by; returns a
     copy. Raises `ValueError` for separators and brackets of several characters, `KeyError` for a format that there is
     not."""
@@ -124,8 +154,16 @@ def print_tensor(
     if float_format not in ("auto", "fixed", "scientific", "none"):
         raise KeyError(f"float_format is auto, fixed, scientific or none, not {float_format!r}")
     attrs = {
-        "title": title or f"print_{t.name}", "print_self": print_self, "print_gradient": print_gradient,
-        "threshold": summarise_threshold, "edge_items": edge_items, "width": max_line_width, "digits": digits,
-        "float_format": float_format, "separator": separator, "open": open_bracket, "close": close_bracket,
-    }  # fmt: skip
+        "title": title or f"print_{t.name}",
+        "print_self": print_self,
+        "print_gradient": print_gradient,
+        "threshold": summarise_threshold,
+        "edge_items": edge_items,
+        "width": max_line_width,
+        "digits": digits,
+        "float_format": float_format,
+        "separator": separator,
+        "open": open_bracket,
+        "close": close_bracket,
+    }
     return one("PrintTensor", {"t": t}, t.shape, t.dtype, attrs)

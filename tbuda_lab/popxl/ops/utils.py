@@ -92,17 +92,21 @@ def check_inputs(inputs: dict[str, Any]) -> None:
 
 
 def make(
-    kind: str, inputs: dict[str, Any], outputs: Sequence[tuple[Shape, dtype]], attrs: dict[str, Any] | None = None,
+    kind: str,
+    inputs: dict[str, Any],
+    outputs: Sequence[tuple[Shape, dtype]],
+    attrs: dict[str, Any] | None = None,
     **more: Any,
-) -> Op:  # fmt: skip
+) -> Op:
     """A new op of the current graph. inputs: operands by the arguments' names, in the order in which the kind has
     them."""
     check_inputs(inputs)
     return get_current_context().graph._add_op(kind, inputs.values(), outputs, attrs, **more)
 
 
-def one(kind: str, inputs: dict[str, Any], shape: Shape, form: dtype, attrs: dict[str, Any] | None = None,
-        **more: Any) -> Tensor:  # fmt: skip
+def one(
+    kind: str, inputs: dict[str, Any], shape: Shape, form: dtype, attrs: dict[str, Any] | None = None, **more: Any
+) -> Tensor:
     """The output of a new op that has one."""
     return make(kind, inputs, [(shape, form)], attrs, **more).outputs[0]
 
@@ -137,7 +141,20 @@ def need_tensor(name: str, t: Any) -> None:
 
 
 __all__ = [
-    "broadcast", "cast_if_needed", "check_in_graph", "check_inputs", "check_tensor_ipu_and_tile_set", "checked_axis",
-    "convert_optional_dtype", "convert_optional_float", "convert_optional_int", "convert_optional_int64_list", "dtypes",
-    "handle_negative_axis", "make", "need_tensor", "one", "same_type",
-]  # fmt: skip
+    "broadcast",
+    "cast_if_needed",
+    "check_in_graph",
+    "check_inputs",
+    "check_tensor_ipu_and_tile_set",
+    "checked_axis",
+    "convert_optional_dtype",
+    "convert_optional_float",
+    "convert_optional_int",
+    "convert_optional_int64_list",
+    "dtypes",
+    "handle_negative_axis",
+    "make",
+    "need_tensor",
+    "one",
+    "same_type",
+]

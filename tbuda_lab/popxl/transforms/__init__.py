@@ -5,9 +5,16 @@ from tbuda_lab.popxl.transforms.autodiff import (
     ExpectedConnectionType,
     GradGraphInfo,
     autodiff,
-)  # fmt: skip
+)
 from tbuda_lab.popxl.transforms.decompose_sum import decompose_sum
 from tbuda_lab.popxl.transforms.merge_exchange import io_tile_exchange, merge_exchange
 
-__all__ = ["ExpectedConnection", "ExpectedConnectionType", "GradGraphInfo", "autodiff", "decompose_sum",
-           "io_tile_exchange", "merge_exchange"]  # fmt: skip
+__all__ = [
+    "ExpectedConnection",
+    "ExpectedConnectionType",
+    "GradGraphInfo",
+    "autodiff",
+    "decompose_sum",
+    "io_tile_exchange",
+    "merge_exchange",
+]

@@ -125,9 +125,12 @@ class GradGraphInfo:
 
 
 def autodiff(
-    graph: Graph, grads_provided: Iterable[Tensor] | None = None, grads_required: Iterable[Tensor] | None = None,
-    called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None, return_all_grad_graphs: bool = False,
-) -> Any:  # fmt: skip
+    graph: Graph,
+    grads_provided: Iterable[Tensor] | None = None,
+    grads_required: Iterable[Tensor] | None = None,
+    called_graphs_grad_info: Mapping[Graph, GradGraphInfo] | None = None,
+    return_all_grad_graphs: bool = False,
+) -> Any:
     """The graph of the gradients of `graph`.
 
     It takes first the gradients by `grads_provided` (all outputs) and then the tensors of the forward graph that it
@@ -277,8 +280,10 @@ class _Maker:
         body, turns, results = op.calls[0], int(op.attrs["count"]), len(op.outputs)
         _refuse_effects(op, self.forward)
         if turns > MOST_TURNS:
-            raise not_supported(f"the gradient of {op.where()} over {turns} turns",
-                                f"repeat at most {MOST_TURNS} times, or nest two repeats")  # fmt: skip
+            raise not_supported(
+                f"the gradient of {op.where()} over {turns} turns",
+                f"repeat at most {MOST_TURNS} times, or nest two repeats",
+            )
         carried = list(grads)
         others: dict[int, list[Tensor]] = {}
         sites: list[CallSiteInfo] = []
@@ -325,8 +330,11 @@ class _Maker:
         from tbuda_lab.popxl.ops.moves import init
 
         forward = op.calls[number]
-        info = self._grads_of(forward, [forward._outputs[k] for k, _ in flowing],
-                              [t for t in forward._inputs if t.dtype.is_floating_point])  # fmt: skip
+        info = self._grads_of(
+            forward,
+            [forward._outputs[k] for k, _ in flowing],
+            [t for t in forward._inputs if t.dtype.is_floating_point],
+        )
         graph = self.forward.ir._new_graph(f"{forward.id}_bwd_branch")
         with graph:
             taken = [(g.shape, g.dtype, f"g{k}") for k, g in flowing]
@@ -354,8 +362,9 @@ def _sum_of(parts: Sequence[Tensor], name: str) -> Tensor | None:
 
 MOST_TURNS = 256
 """Of a repeat whose gradient is made: each is two calls in the gradient graph."""
-_EFFECTS = frozenset(("HostLoad", "HostStore", "RemoteLoad", "RemoteLoadInplace", "RemoteStore", "PrintTensor",
-                      "MultiExchange"))  # fmt: skip
+_EFFECTS = frozenset(
+    ("HostLoad", "HostStore", "RemoteLoad", "RemoteLoadInplace", "RemoteStore", "PrintTensor", "MultiExchange")
+)
 
 
 def _refuse_effects(op: Op, forward: Graph) -> None:

@@ -45,8 +45,12 @@ class Conv2dModule(PyBudaModule):
         self.weights = Parameter(out_channels, in_channels // groups, *two(kernel_size))
         self.bias = Parameter(out_channels) if bias else None
         self.__dict__["settings"] = {
-            "stride": stride, "padding": padding, "dilation": dilation, "groups": groups, "channel_last": channel_last,
-        }  # fmt: skip
+            "stride": stride,
+            "padding": padding,
+            "dilation": dilation,
+            "groups": groups,
+            "channel_last": channel_last,
+        }
 
     def forward(self, activations: Tensor) -> Tensor:
         return nn_ops.Conv2d(f"{self.get_name()}.conv2d", activations, self.weights, self.bias, **self.settings)
@@ -74,8 +78,9 @@ class ConvTranspose2dModule(Conv2dModule):
             refusing("ConvTranspose2dModule(output_padding=...)", "pad the result")()
         if padding_mode != "zeros":
             refusing(f"ConvTranspose2dModule(padding_mode={padding_mode!r})", "pad with zeros")()
-        super().__init__(name, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
-                         channel_last)
+        super().__init__(
+            name, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias, channel_last
+        )
         groups = self.settings["groups"]
         self.weights = Parameter(in_channels, out_channels // groups, *two(kernel_size))
 

@@ -319,9 +319,13 @@ _WHOLE = {torch.int8: (-128.0, 127.0), torch.uint8: (0.0, 255.0), torch.int32: (
 
 @operation
 def Quantize(
-    name: str, operandA: Operand, scale: Operand, zero_point: float = 0.0, axis: int = 0,
+    name: str,
+    operandA: Operand,
+    scale: Operand,
+    zero_point: float = 0.0,
+    axis: int = 0,
     out_dtype: torch.dtype = torch.int8,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """round(operandA / scale) + zero_point, within the range of out_dtype: whole numbers in float tensors.
 
     scale: one number, or one for each index of axis. The device rounds no numbers, so that rounding runs on the host
@@ -345,9 +349,15 @@ def Dequantize(name: str, operandA: Operand, scale: Operand, zero_point: float =
 
 @operation
 def Requantize(
-    name: str, operandA: Operand, input_scale: Operand, output_scale: Operand, input_zero_point: float = 0.0,
-    output_zero_point: float = 0.0, axis: int = 0, out_dtype: torch.dtype = torch.int8,
-) -> Tensor:  # fmt: skip
+    name: str,
+    operandA: Operand,
+    input_scale: Operand,
+    output_scale: Operand,
+    input_zero_point: float = 0.0,
+    output_zero_point: float = 0.0,
+    axis: int = 0,
+    out_dtype: torch.dtype = torch.int8,
+) -> Tensor:
     """Whole numbers of one scale as whole numbers of another: `Dequantize`, then `Quantize`."""
     real = Dequantize(f"{name}.real" if name else "", operandA, input_scale, input_zero_point, axis)
     return Quantize(name, real, output_scale, output_zero_point, axis, out_dtype)

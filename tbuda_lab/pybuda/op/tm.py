@@ -52,8 +52,10 @@ def Transpose(
     if z_dim_slice not in (-1, depth):
         raise not_supported(f"Transpose(z_dim_slice={z_dim_slice})", "swap whole dims: leave it at -1")
     if out_dtype not in (None, torch.float32, getattr(operandA, "pt_data_format", None)):
-        raise not_supported(f"Transpose(out_dtype={out_dtype})", "leave it out, and set output_df of the op that reads "
-                            "the result by configure_mixed_precision")
+        raise not_supported(
+            f"Transpose(out_dtype={out_dtype})",
+            "leave it out, and set output_df of the op that reads the result by configure_mixed_precision",
+        )
     return apply(name, ops.Transpose(first, second), operandA)
 
 
@@ -191,8 +193,9 @@ def _copied_by_product(name: str, operandA: Operand, index: Operand, value: Oper
     dim %= len(shape)
     expected = (*shape[:dim], places, *shape[dim + 1 :])
     if shape_of(value) != expected:
-        raise ModelError(f"IndexCopy {name!r}: value is {shape_of(value)}; {places} slices along dim {dim} of {shape} "
-                         f"are {expected}")
+        raise ModelError(
+            f"IndexCopy {name!r}: value is {shape_of(value)}; {places} slices along dim {dim} of {shape} are {expected}"
+        )
     lead, rest = math.prod(shape[:dim]), math.prod(shape[dim + 1 :])
 
     def part(of: str, op: ops.NdOp, *operands: Any) -> Tensor:
@@ -202,8 +205,12 @@ def _copied_by_product(name: str, operandA: Operand, index: Operand, value: Oper
     written = part("written", ops.Equal(), numbers, part("places", ops.Reshape((1, places)), index))
     rows = part("rows", ops.Reshape((lead, shape[dim], rest)), operandA)
     change = part("change", ops.Matmul(), written, part("value", ops.Reshape((lead, places, rest)), value))
-    kept = part("unwritten", ops.Subtract(), Tensor.create_from_torch(torch.ones(1, 1), constant=True),
-                part("any", ops.ReduceMax(-1), written))  # fmt: skip
+    kept = part(
+        "unwritten",
+        ops.Subtract(),
+        Tensor.create_from_torch(torch.ones(1, 1), constant=True),
+        part("any", ops.ReduceMax(-1), written),
+    )
     return apply(name, ops.Reshape(shape), part("sum", ops.Add(), part("kept", ops.Multiply(), rows, kept), change))
 
 
@@ -216,8 +223,10 @@ def IndexCopy(name: str, operandA: Operand, index: Operand, value: Operand, dim:
     size = shape_of(operandA)[dim]
     places = [int(i) + size if i < 0 else int(i) for i in index.value().reshape(-1).tolist()]
     if any(not 0 <= place < size for place in places) or len(places) != shape_of(value)[dim]:
-        raise ModelError(f"IndexCopy {name!r}: {len(places)} places {places} for {shape_of(value)[dim]} slices of "
-                         f"value along dim {dim} of size {size}")
+        raise ModelError(
+            f"IndexCopy {name!r}: {len(places)} places {places} for {shape_of(value)[dim]} slices of "
+            f"value along dim {dim} of size {size}"
+        )
     last = {place: k for k, place in enumerate(places)}
     pieces: list[Any] = []
     begin = 0

@@ -103,10 +103,12 @@ def Resize3d(
     depth, height, width = three(sizes)
     mode = "nearest" if method == "nearest_neighbor" else "bilinear"
     return _images_then_depth(
-        name, operandA, bool(channel_last),
+        name,
+        operandA,
+        bool(channel_last),
         lambda: ops.Resize2d((height, width), mode, align_corners),
         lambda: ops.Resize2d((depth, height * width), mode, align_corners),
-    )  # fmt: skip
+    )
 
 
 @operation
@@ -129,10 +131,12 @@ def MaxPool3d(
     kernel, step, spread = three(kernel_size), three(stride), three(dilation)
     (front, back), (top, bottom), (left, right) = _sides(padding, kernel, pooling=True)
     return _images_then_depth(
-        name, activations, bool(channel_last),
+        name,
+        activations,
+        bool(channel_last),
         lambda: ops.MaxPool2d(kernel[1:], step[1:], (left, right, top, bottom), spread[1:], ceil_mode),
         lambda: ops.MaxPool2d((kernel[0], 1), (step[0], 1), (0, 0, front, back), (spread[0], 1), ceil_mode),
-    )  # fmt: skip
+    )
 
 
 @operation
@@ -156,8 +160,9 @@ def Conv3d(
     n, c, d, h, w = shape_of(x)
     reach = spread[0] * (kernel[0] - 1) + 1
     if d + front + back < reach:
-        raise ModelError(f"Conv3d {name!r}: the kernel reaches over {reach} slices, the padded volume has "
-                         f"{d + front + back}") from ShapeError("depth")
+        raise ModelError(
+            f"Conv3d {name!r}: the kernel reaches over {reach} slices, the padded volume has {d + front + back}"
+        ) from ShapeError("depth")
     if front or back:
         x = steps("slices", ops.Pad(((0, 0), (0, 0), (front, back), (0, 0), (0, 0))), x)
     table = steps("kernel", ops.Reshape((cout, each * kernel[0], *kernel[1:])), weights)

@@ -11,13 +11,40 @@ from tbuda_lab.pybuda.op_repo.datatypes import (
 )
 
 UNARY = (
-    "abs", "argmax", "buffer", "cosine", "exp", "gelu", "log", "logical_not", "nop", "reciprocal", "relu", "sigmoid",
-    "sine", "sqrt", "tanh", "tilizer",
-)  # fmt: skip
+    "abs",
+    "argmax",
+    "buffer",
+    "cosine",
+    "exp",
+    "gelu",
+    "log",
+    "logical_not",
+    "nop",
+    "reciprocal",
+    "relu",
+    "sigmoid",
+    "sine",
+    "sqrt",
+    "tanh",
+    "tilizer",
+)
 BINARY = (
-    "add", "divide", "equal", "greater", "greater_equal", "heaviside", "less", "less_equal", "logical_and", "maximum",
-    "minimum", "multiply", "not_equal", "power", "subtract",
-)  # fmt: skip
+    "add",
+    "divide",
+    "equal",
+    "greater",
+    "greater_equal",
+    "heaviside",
+    "less",
+    "less_equal",
+    "logical_and",
+    "maximum",
+    "minimum",
+    "multiply",
+    "not_equal",
+    "power",
+    "subtract",
+)
 WITH_PARAMETERS: dict[str, tuple[int, list[OperatorParamNumber]]] = {
     "binary_stack": (2, [OperatorParamNumber("dim", int, -1, -1)]),
     "clip": (1, [OperatorParamNumber("min", float, 0, 100), OperatorParamNumber("max", float, 0, 100)]),
@@ -28,9 +55,13 @@ WITH_PARAMETERS: dict[str, tuple[int, list[OperatorParamNumber]]] = {
 }
 SEVERAL = {"concatenate": "axis", "interleave": "axis", "stack": "axis"}
 FULL = {
-    "nop": "Identity", "tilizer": "Tilize", "maximum": "Max", "minimum": "Min", "logical_not": "LogicalNot",
+    "nop": "Identity",
+    "tilizer": "Tilize",
+    "maximum": "Max",
+    "minimum": "Min",
+    "logical_not": "LogicalNot",
     "cumsum": "CumSum",
-}  # fmt: skip
+}
 
 
 def _full(name: str) -> str:
@@ -73,9 +104,13 @@ def _pytorch() -> list[OperatorDefinition]:
         "tanh",
     )
     binary = ("add", "div", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "sub", "eq", "ne", "matmul")
-    channels = [OperatorParamNumber("in_channels", int, 10, 50), OperatorParamNumber("out_channels", int, 10, 50),
-                OperatorParamNumber("kernel_size", int, 3, 3), OperatorParamNumber("stride", int, 1, 1),
-                OperatorParamNumber("padding", int, 1, 1)]  # fmt: skip
+    channels = [
+        OperatorParamNumber("in_channels", int, 10, 50),
+        OperatorParamNumber("out_channels", int, 10, 50),
+        OperatorParamNumber("kernel_size", int, 3, 3),
+        OperatorParamNumber("stride", int, 1, 1),
+        OperatorParamNumber("padding", int, 1, 1),
+    ]
     linear = [OperatorParamNumber("in_features", int, 10, 50), OperatorParamNumber("out_features", int, 10, 50)]
     return [
         *(OperatorDefinition(name, f"torch.{name}", one) for name in unary),

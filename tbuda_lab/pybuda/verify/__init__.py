@@ -7,10 +7,12 @@ from typing import Any
 
 from tbuda_lab.pybuda.face import homes_of, look_up
 
-_HOMES = homes_of({
-    "tbuda_lab.pybuda.enums": ("TestKind",),
-    "tbuda_lab.pybuda.verify.backend": ("VerifyConfig", "verify_module", "verify_module_pipeline"),
-})  # fmt: skip
+_HOMES = homes_of(
+    {
+        "tbuda_lab.pybuda.enums": ("TestKind",),
+        "tbuda_lab.pybuda.verify.backend": ("VerifyConfig", "verify_module", "verify_module_pipeline"),
+    }
+)
 __all__ = ["TestKind", "VerifyConfig", "backend", "config", "utils", "verify_module", "verify_module_pipeline"]
 
 

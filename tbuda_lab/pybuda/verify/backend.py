@@ -123,9 +123,18 @@ def verify_module(
 ) -> list[Device]:
     """Run one module on a device and raise `AssertionError` unless every output matches torch (or the graph)."""
     return verify_module_pipeline(
-        [module], input_shapes, verify_cfg, input_params, [device_type], params_centered_on_zero, scale_params, inputs,
-        loss_module, uniform_inputs, inputs_centered_on_zero,
-    )  # fmt: skip
+        [module],
+        input_shapes,
+        verify_cfg,
+        input_params,
+        [device_type],
+        params_centered_on_zero,
+        scale_params,
+        inputs,
+        loss_module,
+        uniform_inputs,
+        inputs_centered_on_zero,
+    )
 
 
 def verify_module_pipeline(
@@ -168,10 +177,11 @@ def verify_module_pipeline(
     generator = torch.Generator().manual_seed(0)
     total = len(inputs) if inputs is not None else verify_cfg.total_number_of_inputs()
     samples = [
-        _as_tuple(inputs[i]) if inputs is not None
+        _as_tuple(inputs[i])
+        if inputs is not None
         else _random(input_shapes, input_params, uniform_inputs, inputs_centered_on_zero, generator)
         for i in range(total)
-    ]  # fmt: skip
+    ]
     if training:
         recomputing(verify_cfg)
         devices = place_loss(devices, loss_module, verify_cfg)
@@ -186,8 +196,10 @@ def verify_module_pipeline(
         config._get_global_compiler_config().enable_training = True
         devices = devices if loss_module is not None else devices[:-1]
     elif loss_module is not None:
-        raise not_supported("verify_module with a loss module and an inference test_kind",
-                            "test_kind=TestKind.TRAINING trains with the loss")
+        raise not_supported(
+            "verify_module with a loss module and an inference test_kind",
+            "test_kind=TestKind.TRAINING trains with the loss",
+        )
     if _only_compiles(verify_cfg):
         value: Any = samples[0]
         for device in devices:
@@ -229,8 +241,10 @@ def _all_inputs(graph: Any, value: Any) -> Any:
 def _compares_gradients(sample: Any, params: Sequence[Any]) -> list[bool]:
     """By input tensor whether its gradient is judged: floats, unless `input_params` say that it needs none."""
     leaves = [v for v in torch.utils._pytree.tree_leaves(sample) if isinstance(v, torch.Tensor)]
-    return [v.is_floating_point() and bool(_parameters_of(params, k).get("requires_grad", True))
-            for k, v in enumerate(leaves)]  # fmt: skip
+    return [
+        v.is_floating_point() and bool(_parameters_of(params, k).get("requires_grad", True))
+        for k, v in enumerate(leaves)
+    ]
 
 
 def _by_image(devices: Sequence[Device], sample: Any, path: str) -> list[Device]:
@@ -264,11 +278,16 @@ def _devices(modules: Sequence[Module], types: Sequence[str], cfg: VerifyConfig)
         elif kind == "TTDevice":
             devices.append(
                 TTDevice(
-                    f"tt{len(devices)}", chip_ids=cfg.chip_ids, num_chips=None if cfg.chip_ids else cfg.num_chips,
-                    arch=cfg.arch, devtype=cfg.devtype, device_mode=cfg.devmode, fp32_fallback=cfg.fp32_fallback,
+                    f"tt{len(devices)}",
+                    chip_ids=cfg.chip_ids,
+                    num_chips=None if cfg.chip_ids else cfg.num_chips,
+                    arch=cfg.arch,
+                    devtype=cfg.devtype,
+                    device_mode=cfg.devmode,
+                    fp32_fallback=cfg.fp32_fallback,
                     module=module,
                 )
-            )  # fmt: skip
+            )
         else:
             raise not_supported(f"device type {kind!r}", "TTDevice, CPUDevice and - are known")
     return devices

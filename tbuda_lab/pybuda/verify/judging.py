@@ -208,8 +208,12 @@ def judge_passes(graph: Graph, options: CompileOptions, sample: Any, cfg: Any) -
             if node.attrs.get(ROLE) == "gradient" and node.name not in feed:
                 feed[node.name] = torch.randn(node.shape, generator=generator)
         got = evaluate(now, feed)
-        require([judge(f"{cfg.graph_name} after pass {step.name}, output {k}", w, got[k].reshape(w.shape), cfg)
-                 for k, w in want.items()])
+        require(
+            [
+                judge(f"{cfg.graph_name} after pass {step.name}, output {k}", w, got[k].reshape(w.shape), cfg)
+                for k, w in want.items()
+            ]
+        )
         want.update({k: value for k, value in got.items() if k not in want})  # gradients and updates, from autograd on
 
     passes.run(graph, options, on_pass=after)
@@ -222,12 +226,21 @@ def judge_ops(runner: Runner, sample: Any, cfg: Any) -> None:
     first = result.first_failure
     if first is not None:
         wrong = sum(not c.comparison.passes(cfg.pcc) for c in result.ops)
-        raise AssertionError(f"{cfg.graph_name}: op {first.op} has correlation {first.comparison.pcc:.6f} < "
-                             f"{cfg.pcc:g} ({wrong} of {len(result.ops)} ops)")
+        raise AssertionError(
+            f"{cfg.graph_name}: op {first.op} has correlation {first.comparison.pcc:.6f} < "
+            f"{cfg.pcc:g} ({wrong} of {len(result.ops)} ops)"
+        )
 
 
-TRAINS_ONLY = ("scale_loss", "optimizer", "scheduler", "checkpoint_interval", "waive_gradient_errors",
-               "enable_input_gradient_checking", "enable_parameter_gradient_checking")  # fmt: skip
+TRAINS_ONLY = (
+    "scale_loss",
+    "optimizer",
+    "scheduler",
+    "checkpoint_interval",
+    "waive_gradient_errors",
+    "enable_input_gradient_checking",
+    "enable_parameter_gradient_checking",
+)
 """Fields of a VerifyConfig that only a training test_kind reads."""
 
 

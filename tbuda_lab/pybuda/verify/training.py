@@ -97,9 +97,7 @@ def _of_torch(optimizer: Optimizer) -> Callable[[nn.Module], torch.optim.Optimiz
     return lambda module: optimizer.get_pytorch_optimizer(dict(module.named_parameters()))
 
 
-def verify_training(
-    devices: Sequence[Device], samples: Sequence[Any], enabled: Sequence[bool], cfg: Any
-) -> None:
+def verify_training(devices: Sequence[Device], samples: Sequence[Any], enabled: Sequence[bool], cfg: Any) -> None:
     """Train on the samples as the configuration says, and judge every loss, gradient and updated weight.
 
     enabled: by input of the model whether its gradient is judged. The reference of each step starts from the weights
@@ -108,8 +106,9 @@ def verify_training(
     CONTEXT.training = False
     generator = torch.Generator().manual_seed(1)
     kind = None if cfg.optimizer is None else get_optimizer_type_from_string(cfg.optimizer["type"])
-    rules = [None if kind is None else kind(device_params=True, **dict(cfg.optimizer.get("params", {})))
-             for _ in devices]  # fmt: skip
+    rules = [
+        None if kind is None else kind(device_params=True, **dict(cfg.optimizer.get("params", {}))) for _ in devices
+    ]
     reference = Reference(devices, rules, cfg)
     count = cfg.microbatch_count
     value: Any = samples[0]
@@ -155,8 +154,10 @@ def judge_of(devices: Sequence[Device], cfg: Any, stepped: bool) -> TrainingJudg
             raise not_supported(f"_verify_cfg with device {device.name!r}, which has no modules", "place its modules")
         rule = device.optimizer if isinstance(device, TTDevice) else None
         if rule is not None and stepped and (not isinstance(rule, SGD) or rule.momentum):
-            warn_once(f"_verify_cfg of a training that has begun, {type(rule).__name__}",
-                      "gradients are judged, updates are not; give it to initialize_pipeline(training=True)")
+            warn_once(
+                f"_verify_cfg of a training that has begun, {type(rule).__name__}",
+                "gradients are judged, updates are not; give it to initialize_pipeline(training=True)",
+            )
             rule = None
         rules.append(rule)
     return TrainingJudge(Reference(devices, rules, cfg), ())
@@ -281,12 +282,11 @@ class Reference:
                 names[own]: have[names[own]].reshape(buffer.shape).to(buffer.dtype).clone()
                 for module, names in zip(stage.device.modules, device_names(stage.device.modules), strict=True)
                 if isinstance(module, PyTorchModule)
-                for own, buffer in module.module.named_buffers() if names[own] in have
-            }  # fmt: skip
+                for own, buffer in module.module.named_buffers()
+                if names[own] in have
+            }
 
-    def backward(
-        self, sample: Any, targets: Sequence[torch.Tensor]
-    ) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
+    def backward(self, sample: Any, targets: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
         """The loss of one input, and the gradients by its tensors; gradients of weights add up."""
         fresh_inputs = pytree.tree_map(_leaf, sample)
         loss_module = self.stages[-1].device.loss_module
@@ -391,8 +391,12 @@ def _updates(rule: Optimizer, leaves: Values) -> Any:
         return rule.get_pytorch_optimizer(leaves)
     except PipelineError:
         options = rule.options()
-        return [HostWeight(Node(n, NodeKind.PARAMETER, tuple(v.shape), value=v.detach().numpy().copy()), options,
-                           CompileOptions()) for n, v in leaves.items()]  # fmt: skip
+        return [
+            HostWeight(
+                Node(n, NodeKind.PARAMETER, tuple(v.shape), value=v.detach().numpy().copy()), options, CompileOptions()
+            )
+            for n, v in leaves.items()
+        ]
 
 
 def _step(optimizer: Any, leaves: Values, rate: float) -> None:

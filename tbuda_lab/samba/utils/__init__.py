@@ -17,9 +17,18 @@ from tbuda_lab.samba.tensor import SambaTensor, plain
 from tbuda_lab.samba.utils import argparser, common, dataset, pef_utils
 
 __all__ = [
-    "argparser", "assert_close", "common", "dataset", "get_file_dir", "init_output_grads", "measure_performance",
-    "pef_utils", "set_seed", "trace_graph", "trace_multigraph",
-]  # fmt: skip
+    "argparser",
+    "assert_close",
+    "common",
+    "dataset",
+    "get_file_dir",
+    "init_output_grads",
+    "measure_performance",
+    "pef_utils",
+    "set_seed",
+    "trace_graph",
+    "trace_multigraph",
+]
 
 
 def _session() -> Any:
@@ -177,13 +186,18 @@ def measure_performance(
         runs += 1
     seconds = (time.perf_counter() - start) / runs
     samples = batch_size * count
-    result = {"cycles": cycles, "device_samples_per_second": samples * clock / max(1.0, cycles),
-              "simulated_samples_per_second": samples / seconds}  # fmt: skip
+    result = {
+        "cycles": cycles,
+        "device_samples_per_second": samples * clock / max(1.0, cycles),
+        "simulated_samples_per_second": samples / seconds,
+    }
     if traced.trains:
         result |= {f"cycles_{mode}": plan.cycles * turns for mode, plan in plans.items()}
-    print(f"latency: {cycles / clock * 1e6:.2f} us ({cycles:,.0f} cycles), samples_per_sec: "
-          f"{result['device_samples_per_second']:.1f} on the device by the model of time, "
-          f"{result['simulated_samples_per_second']:.1f} in this simulation")
+    print(
+        f"latency: {cycles / clock * 1e6:.2f} us ({cycles:,.0f} cycles), samples_per_sec: "
+        f"{result['device_samples_per_second']:.1f} on the device by the model of time, "
+        f"{result['simulated_samples_per_second']:.1f} in this simulation"
+    )
     if traced.trains and count > 1:
         modes = ", ".join(f"{mode} {plan.cycles * turns:,.0f}" for mode, plan in plans.items())
         print(f"cycles of {count} replicas by data-parallel mode: {modes}")

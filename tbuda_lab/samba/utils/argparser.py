@@ -15,8 +15,15 @@ from tbuda_lab.core.files import yaml_map
 from tbuda_lab.samba.sambaflow.logging import LEVELS, set_level
 
 AddArguments = Callable[[argparse.ArgumentParser], Any]
-COMPILES = ("pef_name", "output_folder", "mapping", "inference", "num_spatial_batches", "optimization_level",
-            "data_parallel")  # fmt: skip
+COMPILES = (
+    "pef_name",
+    "output_folder",
+    "mapping",
+    "inference",
+    "num_spatial_batches",
+    "optimization_level",
+    "data_parallel",
+)
 """Arguments that `session.compile` follows where the program gives it no `config_dict`."""
 COMMANDS = ("compile", "run", "test", "measure-performance")
 
@@ -48,8 +55,13 @@ def _common(parser: argparse.ArgumentParser) -> None:
     add("--resources-scaling-factors", type=float, nargs="*", default=None)
     add("--arch", default=None)
     for level in (0, 1, 3):
-        add(f"-o{level}", dest="optimization_level", action="store_const", const=level,
-            help="make every op a section of its own" if level == 0 else "put as many ops into a section as fit")
+        add(
+            f"-o{level}",
+            dest="optimization_level",
+            action="store_const",
+            const=level,
+            help="make every op a section of its own" if level == 0 else "put as many ops into a section as fit",
+        )
 
 
 def build_parser(
@@ -63,8 +75,11 @@ def build_parser(
     for name in COMMANDS:
         sub = commands.add_parser(name, conflict_handler="resolve")
         _common(sub)
-        for add in (common_parser_fn, run_parser_fn if name != "compile" else None,
-                    test_parser_fn if name == "test" else None):  # fmt: skip
+        for add in (
+            common_parser_fn,
+            run_parser_fn if name != "compile" else None,
+            test_parser_fn if name == "test" else None,
+        ):
             if add is not None:
                 add(sub)
     return parser
@@ -135,7 +150,8 @@ def _apply(arguments: argparse.Namespace) -> None:
         samba.utils.set_seed(int(seed))
     set_level(getattr(arguments, "log_level", "warning"))
     samba.session.settings |= {name: getattr(arguments, name) for name in COMPILES if hasattr(arguments, name)} | {
-        "world_size": world_size, "strict": bool(getattr(arguments, "strict", False)),
+        "world_size": world_size,
+        "strict": bool(getattr(arguments, "strict", False)),
         "data_parallel_mode": getattr(arguments, "data_parallel_mode", "normal"),
     }
     if getattr(arguments, "enable_profiler", False) or getattr(arguments, "profiler_trace", None):

@@ -25,13 +25,23 @@ def common_app_driver(
 
     if args.command == "compile":
         return samba.session.compile(
-            model, inputs, optim, name=name, app_dir=app_dir, config_dict=vars(args),
-            init_output_grads=init_output_grads, squeeze_bs_dim=squeeze_bs_dim, **others,
-        )  # fmt: skip
+            model,
+            inputs,
+            optim,
+            name=name,
+            app_dir=app_dir,
+            config_dict=vars(args),
+            init_output_grads=init_output_grads,
+            squeeze_bs_dim=squeeze_bs_dim,
+            **others,
+        )
     if args.command == "measure-performance":
         utils.trace_graph(model, inputs, optim, init_output_grads=init_output_grads, pef=args.pef)
         return utils.measure_performance(
-            model, inputs, batch_size=args.batch_size, num_iterations=args.num_iterations,
+            model,
+            inputs,
+            batch_size=args.batch_size,
+            num_iterations=args.num_iterations,
             min_duration=args.min_duration,
-        )  # fmt: skip
+        )
     raise ValueError(f"common_app_driver compiles and measures; {args.command!r} is the program's own")

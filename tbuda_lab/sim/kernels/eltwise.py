@@ -182,8 +182,8 @@ def _in_pieces(x: Array, out: Array | None, piece: Callable[[Array, Array, Array
         apart = not np.may_share_memory(flat, target)
     scratch = target if apart else np.empty(min(_CHUNK, flat.size), flat.dtype)
     for start in range(0, flat.size, _CHUNK):
-        part, own = flat[start:start + _CHUNK], target[start:start + _CHUNK]
-        piece(part, own, own if apart else scratch[:part.size])
+        part, own = flat[start : start + _CHUNK], target[start : start + _CHUNK]
+        piece(part, own, own if apart else scratch[: part.size])
     return result
 
 
@@ -238,7 +238,7 @@ def partial(function: Unary, x: Array, region: tuple[int, int], tile_dim: tuple[
     h, w = tile_dim
     out = x.copy()
     tiles = out.reshape(*x.shape[:2], x.shape[2] // h, h, x.shape[3] // w, w)
-    part = tiles[:, :, :, :region[0], :, :region[1]]
+    part = tiles[:, :, :, : region[0], :, : region[1]]
     part[...] = function(np.ascontiguousarray(part), None)
     return out
 
@@ -272,8 +272,18 @@ def relu(x: Array, threshold: float, mode: str, out: Array | None = None) -> Arr
 
 
 UNARY: dict[str, Unary] = {
-    "exp": exp, "log": log, "sqrt": sqrt, "gelu": gelu, "gelu_derivative": gelu_derivative, "reciprocal": reciprocal,
-    "sigmoid": sigmoid, "tanh": tanh, "square": square, "sine": sine, "cosine": cosine, "abs": absolute,
+    "exp": exp,
+    "log": log,
+    "sqrt": sqrt,
+    "gelu": gelu,
+    "gelu_derivative": gelu_derivative,
+    "reciprocal": reciprocal,
+    "sigmoid": sigmoid,
+    "tanh": tanh,
+    "square": square,
+    "sine": sine,
+    "cosine": cosine,
+    "abs": absolute,
 }
 BINARY: dict[str, Binary] = {"add": add, "subtract": subtract, "multiply": multiply, "maximum": maximum}
 
@@ -319,7 +329,7 @@ def reduce(x: Array, dim: str, func: str, tile_dim: TileDim, groups: tuple[int, 
     if over_c:
         x = pick(x.reshape(n, slices, x.shape[2], groups[1], columns // groups[1]), axis=4)
     out = np.zeros((n, slices, x.shape[2] * (h if over_r else 1), x.shape[3] * (w if over_c else 1)), x.dtype)
-    out[:, :, ::h if over_r else 1, ::w if over_c else 1] = x
+    out[:, :, :: h if over_r else 1, :: w if over_c else 1] = x
     return out
 
 
@@ -340,5 +350,5 @@ def topk(values: Array, indices: Array, k: int, columns_of_cores: int, out_colum
     source = indices.reshape(parts.shape) if sort == "argmax" else parts
     ordered = np.take_along_axis(source, order, axis=-1)
     out = np.zeros((n, z, rows, columns_of_cores, out_columns // columns_of_cores), ordered.dtype)
-    out[..., :ordered.shape[-1]] = ordered
+    out[..., : ordered.shape[-1]] = ordered
     return out.reshape(n, z, rows, out_columns)

@@ -34,8 +34,14 @@ def product(a: Array, b: Array, out: Array | None = None, packed: PackedOperand 
     torch = faster_torch()
     several = a.ndim == 4
     shape = (max(len(a), len(b)), *a.shape[1:-1], b.shape[-1]) if several else (len(a), b.shape[-1])
-    if torch is None or a.dtype != np.float32 or b.dtype != np.float32 or a.shape[-1] != b.shape[-2] or (
-            math.prod(shape) * a.shape[-1] < _FEW) or (several and b.shape[1] not in (1, a.shape[1])):
+    if (
+        torch is None
+        or a.dtype != np.float32
+        or b.dtype != np.float32
+        or a.shape[-1] != b.shape[-2]
+        or (math.prod(shape) * a.shape[-1] < _FEW)
+        or (several and b.shape[1] not in (1, a.shape[1]))
+    ):
         plain: Array = np.matmul(a, b, out=out)
         return plain
     result = np.empty(shape, np.float32) if out is None else out
@@ -196,8 +202,8 @@ def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: Pa
     in an order that depends on the number of rows, so that each part is a product of its own."""
     if len(a) % rows:
         padded = np.zeros((-(-len(a) // rows) * rows, a.shape[1]), a.dtype)  # whole parts
-        padded[:len(a)] = a
-        whole = _by_rows(padded, b, rows)[:len(a)]
+        padded[: len(a)] = a
+        whole = _by_rows(padded, b, rows)[: len(a)]
         if out is None:
             return whole
         out[:] = whole
@@ -207,7 +213,7 @@ def _by_rows(a: Array, b: Array, rows: int, out: Array | None = None, packed: Pa
         return product(a, b, packed=packed)
     result = np.empty((len(a), b.shape[1]), np.result_type(a, b)) if out is None else out
     for begin in range(0, len(a), step):
-        product(a[begin:begin + step], b, result[begin:begin + step], packed)
+        product(a[begin : begin + step], b, result[begin : begin + step], packed)
     return result
 
 
@@ -250,7 +256,7 @@ def blocked_matmul(a: Array, b: Array, blocks: int, spill: Round) -> Array:
     part = np.empty_like(total)
     for k in range(1, blocks):
         total = spill(total)
-        total += matmul(a[..., k * step:(k + 1) * step], b[:, :, k * step:(k + 1) * step], part)
+        total += matmul(a[..., k * step : (k + 1) * step], b[:, :, k * step : (k + 1) * step], part)
     return total
 
 
@@ -324,8 +330,13 @@ def by_pieces(a: Array, b: Array) -> bool:
     """Whether a product is worth making in pieces: one second operand, many results, and sums so short that their bits
     do not depend on the number of rows."""
     n, z, rows, inner = a.shape
-    return len(b) == 1 and (b.shape[1] == 1 or b.strides[1] == 0) and n * z * rows * b.shape[3] > 2 * PIECE and (
-        inner < _LONG) and a.dtype == b.dtype == np.float32
+    return (
+        len(b) == 1
+        and (b.shape[1] == 1 or b.strides[1] == 0)
+        and n * z * rows * b.shape[3] > 2 * PIECE
+        and (inner < _LONG)
+        and a.dtype == b.dtype == np.float32
+    )
 
 
 def rows_of_bias(bias: Array, inputs: slice, slices: slice, rows: slice, height: int, bias_height: int) -> Array:
@@ -366,12 +377,12 @@ def depthwise_taps(a: Array, weights: Array) -> Array | None:
             repeated = np.ascontiguousarray(np.broadcast_to(own[:, None], (blocks, step, columns)))
             taps = a[i if n > 1 else 0, s]
             for begin in range(0, rows, step):
-                total = out[i, s, begin:begin + step]
+                total = out[i, s, begin : begin + step]
                 size = len(total)
-                np.multiply(taps[0, begin:begin + step], repeated[0, :size], out=total)
+                np.multiply(taps[0, begin : begin + step], repeated[0, :size], out=total)
                 part = product[:size]
                 for k in range(1, blocks):
-                    np.multiply(taps[k, begin:begin + step], repeated[k, :size], out=part)
+                    np.multiply(taps[k, begin : begin + step], repeated[k, :size], out=part)
                     total += part
                 total += np.float32(0)  # no negative zero, as where a sum begins with 0
     # a sum of finite numbers is finite, but for an overflow: then the tiles are multiplied as they are

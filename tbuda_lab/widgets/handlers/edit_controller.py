@@ -275,9 +275,13 @@ def effect_data(effect: WhatIf, same: Mapping[int, int]) -> dict[str, Any]:
         for d in effect.displaced[:SHOWN]
     ]
     return {
-        "epoch_cycles": list(effect.epoch_cycles), "total_cycles": list(effect.total_cycles),
-        "epochs": list(effect.epochs), "gain": effect.gain, "moved": len(effect.displaced), "displaced": displaced,
-    }  # fmt: skip
+        "epoch_cycles": list(effect.epoch_cycles),
+        "total_cycles": list(effect.total_cycles),
+        "epochs": list(effect.epochs),
+        "gain": effect.gain,
+        "moved": len(effect.displaced),
+        "displaced": displaced,
+    }
 
 
 def _per_input(placed: PlacedOps) -> float:

@@ -253,9 +253,17 @@ def changes_nothing(commands: tuple[Command, ...], session: Session) -> bool:
 
 _NAMES_SHOWN = 20
 _COLUMNS = (
-    "limiter", "epoch_op", "edge", "cycles", "limiter_cycles", "epoch_kernel_cycles", "epoch_cycles", "time",
-    "l1_bytes", "cores",
-)  # fmt: skip
+    "limiter",
+    "epoch_op",
+    "edge",
+    "cycles",
+    "limiter_cycles",
+    "epoch_kernel_cycles",
+    "epoch_cycles",
+    "time",
+    "l1_bytes",
+    "cores",
+)
 
 
 def legal_frame(table: LegalTable, rev: int, seq: int) -> Frame:
@@ -278,11 +286,19 @@ def legal_frame(table: LegalTable, rev: int, seq: int) -> Frame:
     }
     reasons = {str(k): {"name": r.name, "meaning": r.meaning, "fix": r.fix} for k, r in table.reasons.items()}
     meta = {
-        "op": table.op, "rev": rev, "seq": seq, "rows": table.shapes.shape[0], "cols": table.shapes.shape[1],
-        "grid": list(table.grid), "start": list(table.start), "transposed": table.transposed, "reasons": reasons,
-        "limiters": list(table.limiters), "ops": list(table.ops),
+        "op": table.op,
+        "rev": rev,
+        "seq": seq,
+        "rows": table.shapes.shape[0],
+        "cols": table.shapes.shape[1],
+        "grid": list(table.grid),
+        "start": list(table.start),
+        "transposed": table.transposed,
+        "reasons": reasons,
+        "limiters": list(table.limiters),
+        "ops": list(table.ops),
         "edges": {str(k): text for k, text in table.edges.items()},
-    }  # fmt: skip
+    }
     return Frame("legal", meta, columns)
 
 
@@ -295,12 +311,15 @@ def edits_frame(session: Session, busy: bool, shown: str = "") -> Frame:
     history, future = session.history, session.future
     by, records = sources(history), session.records
     meta = {
-        "rev": session.rev, "stale": bool(session.stale), "busy": busy,
-        "undo": history[-1].label if history else "", "redo": future[0].label if future else "",
+        "rev": session.rev,
+        "stale": bool(session.stale),
+        "busy": busy,
+        "undo": history[-1].label if history else "",
+        "redo": future[0].label if future else "",
         "overrides": [_record(r, by) | placed for r, placed in zip(records, _order(records), strict=True)]
         + [_off(o, by) for o in disabled_overrides(history)],
         **({"shown": shown} if shown else {}),
-    }  # fmt: skip
+    }
     return Frame("edits", meta)
 
 
@@ -334,10 +353,19 @@ def _off(override: Override, by: Mapping[tuple[str, str], str]) -> dict[str, Any
     """An override that is switched off."""
     target = str(override.target)
     return {
-        "target": target, "field": override.kind, "requested": value_text(override.kind, override.value),
-        "obtained": "", "state": "off", "because": "", "python": override_python(override), "matches": 0,
-        "names": [target], "removable": True, "enabled": False, "source": _source(override, by),
-    }  # fmt: skip
+        "target": target,
+        "field": override.kind,
+        "requested": value_text(override.kind, override.value),
+        "obtained": "",
+        "state": "off",
+        "because": "",
+        "python": override_python(override),
+        "matches": 0,
+        "names": [target],
+        "removable": True,
+        "enabled": False,
+        "source": _source(override, by),
+    }
 
 
 def _record(record: OverrideRecord, by: Mapping[tuple[str, str], str]) -> dict[str, Any]:
@@ -349,10 +377,17 @@ def _record(record: OverrideRecord, by: Mapping[tuple[str, str], str]) -> dict[s
             value = {k: v for k, v in value.items() if k in requested}
         got.add(value_text(kind, value))
     return {
-        "target": record.target, "field": kind, "requested": value_text(kind, requested),
-        "obtained": ", ".join(sorted(got)), "state": record.state, "because": record.because, "python": record.python,
-        "matches": record.matches, "names": list(record.matched[:_NAMES_SHOWN]),
-        "removable": isinstance(record.override.target, str), "enabled": True,
+        "target": record.target,
+        "field": kind,
+        "requested": value_text(kind, requested),
+        "obtained": ", ".join(sorted(got)),
+        "state": record.state,
+        "because": record.because,
+        "python": record.python,
+        "matches": record.matches,
+        "names": list(record.matched[:_NAMES_SHOWN]),
+        "removable": isinstance(record.override.target, str),
+        "enabled": True,
         **({"ops": list(target)} if kind == "schedule_constraint" and isinstance(target, tuple) else {}),
         "source": _source(record.override, by),
-    }  # fmt: skip
+    }

@@ -28,6 +28,7 @@ from tbuda_lab.widgets.report import PAGES, WHAT, chosen_pages, write_report
 if TYPE_CHECKING:
     from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
 
+
 def export_report(
     session: Session, path: str | Path, *, verify: bool = False, pages: str = "all", redact: str = "nothing"
 ) -> Path:
@@ -76,32 +77,44 @@ def export_image(
 
 register(
     ExportKind(
-        "report", "Report", "one HTML page with everything, works offline", ".report.html",
-        "tbuda_lab.widgets.export_report(session, {})", export_report,
+        "report",
+        "Report",
+        "one HTML page with everything, works offline",
+        ".report.html",
+        "tbuda_lab.widgets.export_report(session, {})",
+        export_report,
         (
             ExportSetting("verify", False, "run one sample and compare it with torch"),
             ExportSetting("pages", "all", f"all, or some of {', '.join(PAGES)}"),
             ExportSetting("redact", "nothing", "what is left out of names and shapes", WHAT),
         ),
     )
-)  # fmt: skip
+)
 register(
     ExportKind(
-        "plots", "Plots", "utilisation, roofline, gap to bounds, cost history; one page, works offline", ".plots.html",
-        "tbuda_lab.widgets.export_plots(session, {})", export_plots,
+        "plots",
+        "Plots",
+        "utilisation, roofline, gap to bounds, cost history; one page, works offline",
+        ".plots.html",
+        "tbuda_lab.widgets.export_plots(session, {})",
+        export_plots,
     )
-)  # fmt: skip
+)
 register(
     ExportKind(
-        "image", "Image", "the grid of an epoch or a graph, as SVG", ".svg",
-        "tbuda_lab.widgets.export_image(session, {})", export_image,
+        "image",
+        "Image",
+        "the grid of an epoch or a graph, as SVG",
+        ".svg",
+        "tbuda_lab.widgets.export_image(session, {})",
+        export_image,
         (
             ExportSetting("view", "grid", "grid or graph", ("grid", "graph")),
             ExportSetting("epoch", 0, "which epoch the grid shows"),
             ExportSetting("stage", "lowered", "which graph", GRAPH_STAGES),
         ),
     )
-)  # fmt: skip
+)
 
 MAX_PICTURE = 24 << 20
 """Bytes of a picture that a page may send."""
@@ -120,14 +133,17 @@ def kinds_data() -> list[dict[str, Any]]:
     """Every kind of export with its settings, as a dialog shows them."""
     return [
         {
-            "name": kind.name, "title": kind.title, "meaning": kind.meaning, "suffix": kind.suffix,
+            "name": kind.name,
+            "title": kind.title,
+            "meaning": kind.meaning,
+            "suffix": kind.suffix,
             "settings": [
                 {"name": s.name, "default": s.default, "meaning": s.meaning, "choices": list(s.choices)}
                 for s in kind.settings
             ],
         }
         for kind in session_exports.EXPORTS.values()
-    ]  # fmt: skip
+    ]
 
 
 def _plan(session: Session, content: Mapping[str, Any]) -> session_exports.Export:
@@ -144,8 +160,10 @@ def _plan(session: Session, content: Mapping[str, Any]) -> session_exports.Expor
 
 def _check_ending(path: Path, endings: tuple[str, ...]) -> None:
     if path.suffix.lower() not in endings or path.stem.startswith("."):
-        raise InputError(f"{path.name!r} is no name for this: give one that ends in {' or '.join(endings)}, "
-                         "and does not begin with a dot")
+        raise InputError(
+            f"{path.name!r} is no name for this: give one that ends in {' or '.join(endings)}, "
+            "and does not begin with a dot"
+        )
 
 
 @answers("export_plan")
@@ -153,8 +171,15 @@ def _describe_plan(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None
     head = {"type": "export_plan", "ask": content.get("ask"), "kind": content.get("kind")}
     try:
         plan = _plan(hub.session, content)
-        answer = {"ok": True, "path": str(plan.path), "cli": plan.cli, "python": plan.python, "note": plan.note,
-                "preview": plan.preview, "folder": str(Path.cwd())}  # fmt: skip
+        answer = {
+            "ok": True,
+            "path": str(plan.path),
+            "cli": plan.cli,
+            "python": plan.python,
+            "note": plan.note,
+            "preview": plan.preview,
+            "folder": str(Path.cwd()),
+        }
     except TbudaError as error:
         answer = {"ok": False, "text": refusal(error)}
     view.post({**head, **answer}, [])

@@ -258,10 +258,14 @@ def profile_frame(session: Session, edits: list[Suggestion], search: float = 1.0
     numbered = {id(o.edit): o.edit for o in profile.ops if o.edit is not None}
     index = {key: i for i, key in enumerate(numbered)}
     meta = {
-        "rev": session.rev, "total": profile.total, "switch": profile.switch, "batch": profile.batch,
+        "rev": session.rev,
+        "total": profile.total,
+        "switch": profile.switch,
+        "batch": profile.batch,
         "ridge": float(device.dram_bytes_per_cycle * device.dram_channels * device.dram_subchannels),
-        "search": search, "edits": [_edit(e) for e in numbered.values()],
-    }  # fmt: skip
+        "search": search,
+        "edits": [_edit(e) for e in numbered.values()],
+    }
     return _columns(profile, index, meta)
 
 
@@ -275,22 +279,29 @@ def _columns(profile: Profile, index: Mapping[int, int], meta: dict[str, Any]) -
         return -1 if op.edit is None else index[id(op.edit)]
 
     columns = {
-        **{f"op_{name}": strings.column(getattr(o, field) for o in ops)
-           for name, field in (("name", "op"), ("type", "type"), ("module", "module"), ("bound", "bound"))},
+        **{
+            f"op_{name}": strings.column(getattr(o, field) for o in ops)
+            for name, field in (("name", "op"), ("type", "type"), ("module", "module"), ("bound", "bound"))
+        },
         "op_epoch": np.array([o.epoch for o in ops], dtype="<u4"),
         **{f"op_{field}": numbers(field) for field in ("time", "share", "cycles", "kernel", "work", "dram", "gain")},
         "op_edit": np.array([edit_of(o) for o in ops], dtype="<i4"),
-    }  # fmt: skip
+    }
     return Frame("profile", meta, columns, strings.table)
 
 
 def _edit(one: Suggestion) -> dict[str, Any]:
     """An edit with its gain, as lists of suggestions and profiles show it."""
     return {
-        "label": one.label, "kind": one.kind, "epoch": one.epoch, "gain": float(one.gain),
-        "time": [float(c) for c in one.cycles], "batch": one.batch,
-        "edits": [message_of(c) for c in one.commands], "python": "\n".join(c.python() for c in one.commands),
-    }  # fmt: skip
+        "label": one.label,
+        "kind": one.kind,
+        "epoch": one.epoch,
+        "gain": float(one.gain),
+        "time": [float(c) for c in one.cycles],
+        "batch": one.batch,
+        "edits": [message_of(c) for c in one.commands],
+        "python": "\n".join(c.python() for c in one.commands),
+    }
 
 
 @answers("profile")

@@ -140,8 +140,11 @@ def training_frame(steps: Sequence[TrainingStep], progress: TrainingProgress) ->
         "learning_rate": np.array([s.learning_rate for s in steps], dtype="<f8"),
     }
     meta = {
-        "running": progress.running, "paused": progress.paused, "done": progress.done, "total": progress.total,
-    }  # fmt: skip
+        "running": progress.running,
+        "paused": progress.paused,
+        "done": progress.done,
+        "total": progress.total,
+    }
     return Frame("training", meta, columns)
 
 
@@ -160,8 +163,12 @@ def errors_frame(report: ErrorReport) -> Frame:
         "error_pcc": np.array([o.accumulated.pcc for o in ops], dtype="<f8"),
     }
     meta = {
-        "text": str(report), "stage": report.stage, "op": report.op, "location": report.location,
-        "tile": None if report.tile is None else list(report.tile), "error": report.error,
+        "text": str(report),
+        "stage": report.stage,
+        "op": report.op,
+        "location": report.location,
+        "tile": None if report.tile is None else list(report.tile),
+        "error": report.error,
         "costs": [[c.op, c.df, c.share, c.instead] for c in report.costs],
     }
     return Frame("errors", meta, columns, strings.table)
@@ -227,7 +234,7 @@ def _need_tensor(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
 
 BATCHES = (1, 8, 64)
 MOST = 4096  # inputs of a batch that a page may ask for
-_TILES = 64   # tiles of one question
+_TILES = 64  # tiles of one question
 
 
 class TraceService:

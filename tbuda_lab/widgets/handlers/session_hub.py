@@ -124,7 +124,8 @@ class Hub:
             self.board.begin()
             self._done_already()
             self._thread = threading.Thread(
-                target=self._work, args=(verify and run, run), name="tbuda-session", daemon=True)
+                target=self._work, args=(verify and run, run), name="tbuda-session", daemon=True
+            )
             self._at_work = True
             self._tell(force=True)
             self._thread.start()
@@ -141,8 +142,7 @@ class Hub:
             self.error = None
             self.board.begin("run")
             self.board.step("run", 0.0)
-            self._thread = threading.Thread(
-                target=lambda: self._run_guarded(work), name="tbuda-train", daemon=True)
+            self._thread = threading.Thread(target=lambda: self._run_guarded(work), name="tbuda-train", daemon=True)
             self._at_work = True
             self._tell(force=True)
             self._thread.start()
@@ -178,7 +178,8 @@ class Hub:
             self.board.step("verify", 0.0)
             self.board.text = "Searching the op that is wrong, stage by stage …"
             self._thread = threading.Thread(
-                target=lambda: self._run_guarded(work), name="tbuda-find-error", daemon=True)
+                target=lambda: self._run_guarded(work), name="tbuda-find-error", daemon=True
+            )
             self._at_work = True
             self._tell(force=True)
             self._thread.start()
@@ -324,12 +325,14 @@ class Hub:
     def _on_compile(self, result: Any) -> None:
         verified = (checks for of, checks in self._verified_results if of is result)  # undo comes back to it
         self.comparisons = next(verified, [])
-        self.publish([
-            self.session.frames.ops(result),  # where the ops stand first; all that goes with it behind
-            *self.session.frames.of(result),
-            problems_frame(self.session.problems),
-            summary_frame(self.session.device, self.session.name, self.comparisons),
-        ])
+        self.publish(
+            [
+                self.session.frames.ops(result),  # where the ops stand first; all that goes with it behind
+                *self.session.frames.of(result),
+                problems_frame(self.session.problems),
+                summary_frame(self.session.device, self.session.name, self.comparisons),
+            ]
+        )
         if not self.busy and not self.board.running:  # taken from before, without a stage: undone, perhaps
             self._nothing_ran()
 

@@ -15,9 +15,12 @@ MODES = ("split", "blink", "delta")
 CELL_W, CELL_H, LEFT, TOP = 52, 34, 20, 18
 CAPTION, GAP = 18, 14
 PAINT = {
-    "added": ("#d6ecdf", "#1b7f4b"), "removed": ("#f7dbd9", "#c0271d"), "resized": ("#d9e5f9", "#1f63d6"),
-    "moved": ("#e7dcf6", "#7a3fc4"), "retimed": ("#f1e4d0", "#9a5b00"),
-}  # fmt: skip
+    "added": ("#d6ecdf", "#1b7f4b"),
+    "removed": ("#f7dbd9", "#c0271d"),
+    "resized": ("#d9e5f9", "#1f63d6"),
+    "moved": ("#e7dcf6", "#7a3fc4"),
+    "retimed": ("#f1e4d0", "#9a5b00"),
+}
 SAME = ("#eef1f5", "#b9c3d0")
 GLYPH = {"added": "+", "removed": "−", "resized": "⤢", "moved": "→", "retimed": "◷"}
 
@@ -80,8 +83,9 @@ def _grid(frame: Frame, side: str, epoch: int, pair: Pair, mode: str) -> tuple[f
     grid, c = frame.meta[f"grid_{side}"], frame.columns
     cells = "".join(
         f"M{LEFT + col * CELL_W + 1} {TOP + row * CELL_H + 1}h{CELL_W - 2}v{CELL_H - 2}h{2 - CELL_W}z"
-        for row in range(grid["rows"]) for col in range(grid["cols"])
-    )  # fmt: skip
+        for row in range(grid["rows"])
+        for col in range(grid["cols"])
+    )
     parts = [f"<path d='{cells}' fill='#f0f3f7' stroke='#dde3eb'/>", "<g font-size='9.5' fill='#566376'>"]
     parts += [f"<text x='{LEFT + (k + 0.4) * CELL_W}' y='{TOP - 5}'>{k}</text>" for k in range(grid["cols"])]
     parts += [f"<text x='{LEFT - 14}' y='{TOP + (k + 0.6) * CELL_H}'>{k}</text>" for k in range(grid["rows"])]
@@ -173,13 +177,16 @@ def _totals(frame: Frame) -> str:
 def _pictures(frame: Frame, mode: str) -> list[str]:
     """The grids of the pairs of epochs with most differing ops."""
     return [
-        "<div style='display:flex;flex-wrap:wrap;gap:12px'>" + "".join(
+        "<div style='display:flex;flex-wrap:wrap;gap:12px'>"
+        + "".join(
             f"<figure style='margin:0'><figcaption>{escape(caption(frame, side, epoch, mode))}</figcaption>"
             f"{side_svg(frame, side, pair, mode)}</figure>"
             for side, epoch in sides_of(pair, mode)
-        ) + "</div>"
-        for count, pair in pairs_of(frame)[:PAIRS] if count
-    ]  # fmt: skip
+        )
+        + "</div>"
+        for count, pair in pairs_of(frame)[:PAIRS]
+        if count
+    ]
 
 
 def _table(frame: Frame) -> str:
@@ -204,9 +211,13 @@ def _row(frame: Frame, op: int, delta: float) -> str:
     both = min(cycles) >= 0 and cycles[0] > 0
     share = f"{100 * delta / cycles[0]:+.1f} %" if both else ""
     cells = (
-        frame.strings[int(c["op_name"][op])], ", ".join(classes_of(frame, op)), _place(frame, "a", op),
-        _place(frame, "b", op), *(f"{v:,.0f}" if v >= 0 else "–" for v in cycles), share,
-    )  # fmt: skip
+        frame.strings[int(c["op_name"][op])],
+        ", ".join(classes_of(frame, op)),
+        _place(frame, "a", op),
+        _place(frame, "b", op),
+        *(f"{v:,.0f}" if v >= 0 else "–" for v in cycles),
+        share,
+    )
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
 
 

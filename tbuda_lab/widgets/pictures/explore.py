@@ -21,8 +21,13 @@ _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inl
 
 
 def picture_data(
-    plan: Plan, trials: Sequence[Trial], stale: Sequence[Trial], folder: Path, title: str,
-    progress: Mapping[str, Any], running: bool = False,
+    plan: Plan,
+    trials: Sequence[Trial],
+    stale: Sequence[Trial],
+    folder: Path,
+    title: str,
+    progress: Mapping[str, Any],
+    running: bool = False,
 ) -> dict[str, Any]:
     """What `explore.js` draws: axes, numbers with unit and direction, a row a trial. progress: done, total,
     seconds_left."""
@@ -40,24 +45,34 @@ def picture_data(
     rows = [_row(plan, t, t in stale, epochs) for t in (*trials, *stale)]
     known = {name for row in rows for name in row["numbers"]}
     return {
-        "title": title, "progress": dict(progress), "running": running,
+        "title": title,
+        "progress": dict(progress),
+        "running": running,
         "axes": [{"name": name, "values": list(values)} for name, values in plan.space.axes.items()],
         "objectives": [o.number for o in plan.objectives],
         "names": [n for n in NUMBERS if n in known or n in plan.wanted],
-        "directions": directions, "units": {name: number.unit for name, number in NUMBERS.items()},
-        "requirements": list(map(str, plan.requirements)), "trials": rows,
+        "directions": directions,
+        "units": {name: number.unit for name, number in NUMBERS.items()},
+        "requirements": list(map(str, plan.requirements)),
+        "trials": rows,
         "grids": {name: record["grid"] for name, record in epochs.items() if "grid" in record},
-    }  # fmt: skip
+    }
 
 
 def _row(plan: Plan, trial: Trial, stale: bool, epochs: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "n": -1 - trial.n if stale else trial.n, "point": dict(trial.point), "state": trial.state,
-        "reason": None if trial.reason is None else dict(trial.reason), "numbers": dict(trial.numbers),
-        "placement": trial.placement, "epochs": epochs.get(trial.placement, {}).get("epochs"), "stale": stale,
-        "version": trial.version, "holds": not stale and all(r.holds(trial.numbers) for r in plan.requirements),
+        "n": -1 - trial.n if stale else trial.n,
+        "point": dict(trial.point),
+        "state": trial.state,
+        "reason": None if trial.reason is None else dict(trial.reason),
+        "numbers": dict(trial.numbers),
+        "placement": trial.placement,
+        "epochs": epochs.get(trial.placement, {}).get("epochs"),
+        "stale": stale,
+        "version": trial.version,
+        "holds": not stale and all(r.holds(trial.numbers) for r in plan.requirements),
         "command": shlex.join(["tbuda", "compile", *command_words(plan, trial.point)]),
-    }  # fmt: skip
+    }
 
 
 def folder_data(folder: Path, keep_old: bool = True) -> dict[str, Any]:
@@ -93,20 +108,25 @@ def front_svg(plan: Plan, trials: Sequence[Trial]) -> str:
     dots = "".join(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if t.n in ring else 3}" fill="{_COLOURS[t.n in ring]}">'
         f"<title>{escape(f'trial {t.n}: {dict(t.point)}')}</title></circle>"
-        for t in done for x, y in [place(t)]
-    )  # fmt: skip
+        for t in done
+        for x, y in [place(t)]
+    )
     texts = [
         (_LEFT + 14, _H - 22, "start", f"{spans[across][0]:,.4g}"),
         (_W - 14, _H - 22, "end", f"{spans[across][1]:,.4g}"),
-        ((_LEFT + _W) / 2, _H - 6, "middle", across), (_LEFT - 6, _H - _BOTTOM - 10, "end", f"{spans[up][0]:,.4g}"),
-        (_LEFT - 6, 20, "end", f"{spans[up][1]:,.4g}"), (4, _H / 2, "start", up),
-    ]  # fmt: skip
+        ((_LEFT + _W) / 2, _H - 6, "middle", across),
+        (_LEFT - 6, _H - _BOTTOM - 10, "end", f"{spans[up][0]:,.4g}"),
+        (_LEFT - 6, 20, "end", f"{spans[up][1]:,.4g}"),
+        (4, _H / 2, "start", up),
+    ]
     words = "".join(f'<text x="{x}" y="{y}" text-anchor="{a}">{escape(t)}</text>' for x, y, a, t in texts)
     refused = sum(t.state != "done" for t in trials)
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_W} {_H}" width="{_W}" font-size="11" role="img" '
-            f'aria-label="{escape(up)} against {escape(across)} of {len(done)} trials, {len(best)} on the front, '
-            f'{refused} refused"><rect width="{_W}" height="{_H}" fill="#fff"/>'
-            f'<path d="M{_LEFT} 8V{_H - _BOTTOM}H{_W - 6}" fill="none" stroke="#5a6675"/>{words}{dots}</svg>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_W} {_H}" width="{_W}" font-size="11" role="img" '
+        f'aria-label="{escape(up)} against {escape(across)} of {len(done)} trials, {len(best)} on the front, '
+        f'{refused} refused"><rect width="{_W}" height="{_H}" fill="#fff"/>'
+        f'<path d="M{_LEFT} 8V{_H - _BOTTOM}H{_W - 6}" fill="none" stroke="#5a6675"/>{words}{dots}</svg>'
+    )
 
 
 def explore_html(folder: Path, keep_old: bool = True) -> str:

@@ -87,11 +87,23 @@ def _segments(frame: Frame, layout: GraphLayout, turned: bool) -> Iterator[_Segm
         head = port.get((ITEM_ENTRY, ref[t], net), t) if kind[t] == ITEM_GROUP and ref[t] in shown else t
         away = 0 if kind[tail] == ITEM_ENTRY else 1
         if turned:
-            yield (net, t, box[tail][0] + away * box[tail][2], box[tail][1] + box[tail][3] / 2, box[t][0],
-                   box[head][1] + box[head][3] / 2)
+            yield (
+                net,
+                t,
+                box[tail][0] + away * box[tail][2],
+                box[tail][1] + box[tail][3] / 2,
+                box[t][0],
+                box[head][1] + box[head][3] / 2,
+            )
         else:
-            yield (net, t, box[tail][0] + box[tail][2] / 2, box[tail][1] + away * box[tail][3],
-                   box[head][0] + box[head][2] / 2, box[t][1])
+            yield (
+                net,
+                t,
+                box[tail][0] + box[tail][2] / 2,
+                box[tail][1] + away * box[tail][3],
+                box[head][0] + box[head][2] / 2,
+                box[t][1],
+            )
 
 
 def _edges(frame: Frame, layout: GraphLayout, edges: list[_Segment], turned: bool) -> str:

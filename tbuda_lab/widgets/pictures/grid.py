@@ -31,7 +31,8 @@ def epoch_svg(frame: Frame, epoch: int, links: Frame | None = None, threshold: f
     parts = [f"<g transform='translate({RULER} {RULER - 6})' {FONT}>"]
     cells = "".join(
         f"M{c * CELL_W + 1.5} {top[r] + 1.5}h{CELL_W - 3}v{CELL_H - 3}h{3 - CELL_W}z"
-        for r in range(meta["rows"]) for c in range(meta["cols"])
+        for r in range(meta["rows"])
+        for c in range(meta["cols"])
     )
     parts.append(f"<path d='{cells}' fill='#f0f3f7' stroke='#dde3eb'/>")
     parts += [
@@ -102,9 +103,7 @@ def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
             ops = np.flatnonzero(c["op_epoch"] == number)
             labels = _labels(frame, ops)
             parts += [_small(frame, op, top, said) for op, said in zip(ops.tolist(), labels, strict=True)]
-        parts += [
-            f"<rect y='{y + .5}' width='{width}' height='{SMALL_STRIP - 1}' fill='url(#h)'/>" for y, _ in strips
-        ]
+        parts += [f"<rect y='{y + 0.5}' width='{width}' height='{SMALL_STRIP - 1}' fill='url(#h)'/>" for y, _ in strips]
         parts.append("</g>")
     lines = -(-len(meta["chips"]) // per_row)
     size = min(per_row, len(meta["chips"])) * (width + GAP), lines * (high + HEAD + GAP)
@@ -114,7 +113,8 @@ def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
 def _cells(meta: Mapping[str, Any], top: dict[int, int]) -> str:
     return "".join(
         f"M{k * SMALL_W + 0.5} {top[r] + 0.5}h{SMALL_W - 1}v{SMALL_H - 1}h{1 - SMALL_W}z"
-        for r in range(meta["rows"]) for k in range(meta["cols"])
+        for r in range(meta["rows"])
+        for k in range(meta["cols"])
     )
 
 
@@ -139,7 +139,9 @@ def _small(frame: Frame, op: int, top: dict[int, int], said: tuple[str, bool]) -
     label = fitting(said[0], int((w - 4) / 4.6), said[1])
     words = (
         f"<text x='{x + w / 2}' y='{y + h / 2 + 3}' font-size='7.5' fill='{paint.text}' text-anchor='middle'>"
-        f"{escape(label)}</text>" if len(label) > 3 else ""
+        f"{escape(label)}</text>"
+        if len(label) > 3
+        else ""
     )
     return (
         f"<g><title>{escape(name)}: {cycles:.0f}</title><rect x='{x}' y='{y}' width='{w}' height='{h}' rx='1.5' "
@@ -204,9 +206,13 @@ def _tile(frame: Frame, op: int, top: dict[int, int], said: tuple[str, bool], wo
     name = frame.strings[int(c["op_name"][op])]
     mark = "▲ " if limits else ""
     middle = _clear(top, row, high)
-    head = f"<g paint-order='stroke' stroke='{paint.fill}' stroke-width='3.5'>" if words else (
-        f"<g><title>{escape(name)}: {cycles:.0f} cycles, {100 * load:.0f} % of the slowest op</title>"
-        f"<rect x='{x}' y='{y}' width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>"
+    head = (
+        f"<g paint-order='stroke' stroke='{paint.fill}' stroke-width='3.5'>"
+        if words
+        else (
+            f"<g><title>{escape(name)}: {cycles:.0f} cycles, {100 * load:.0f} % of the slowest op</title>"
+            f"<rect x='{x}' y='{y}' width='{w}' height='{h}' rx='4' fill='{paint.fill}' stroke='{paint.edge}'/>"
+        )
     )
     return (
         f"{head}"

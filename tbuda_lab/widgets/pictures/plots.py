@@ -35,9 +35,14 @@ def _figure(title: str, **settings: Any) -> Figure:
     except ImportError:
         raise OutputError("plots need Bokeh: pip install 'tbuda_lab[lab]', or pip install bokeh") from None
     result = figure(
-        title=title, width=WIDTH, height=settings.pop("height", HEIGHT), sizing_mode="stretch_width",
-        tools="pan,wheel_zoom,box_zoom,reset,save", toolbar_location="right", **settings,
-    )  # fmt: skip
+        title=title,
+        width=WIDTH,
+        height=settings.pop("height", HEIGHT),
+        sizing_mode="stretch_width",
+        tools="pan,wheel_zoom,box_zoom,reset,save",
+        toolbar_location="right",
+        **settings,
+    )
     result.toolbar.logo = None
     result.frame_align = False  # in a column the longest names beside one figure would narrow all others
     result.ygrid.grid_line_color = "#e3e8ef"
@@ -57,24 +62,42 @@ def utilisation(session: Session) -> Figure:
 
     rows = epoch_costs(session.compile(), session.time())
     utilisation = _figure("Cores in use per epoch", x_axis_label="epoch", y_range=(0, 1.02))
-    source = ColumnDataSource({
-        "epoch": [r.index for r in rows], "left": [r.index - 0.2 for r in rows], "right": [r.index + 0.2 for r in rows],
-        "cores": [r.cores for r in rows], "busy": [r.busy for r in rows], "time": [r.time for r in rows],
-        "bound": [r.bound for r in rows], "limits": [r.limits for r in rows],
-    })  # fmt: skip
+    source = ColumnDataSource(
+        {
+            "epoch": [r.index for r in rows],
+            "left": [r.index - 0.2 for r in rows],
+            "right": [r.index + 0.2 for r in rows],
+            "cores": [r.cores for r in rows],
+            "busy": [r.busy for r in rows],
+            "time": [r.time for r in rows],
+            "bound": [r.bound for r in rows],
+            "limits": [r.limits for r in rows],
+        }
+    )
     common: dict[str, Any] = {"source": source, "width": 0.38}
     utilisation.vbar(x="left", top="cores", color=MUTED, legend_label="cores with an op", **common)
     utilisation.vbar(x="right", top="busy", color=GOOD, legend_label="core cycles in which kernels work", **common)
-    _hover(utilisation, ("epoch", "@epoch"), ("cores", "@cores{0.0%}"), ("busy", "@busy{0.0%}"),
-           ("cycles / input", "@time{0,0}"), ("bound by", "@bound"), ("what limits it", "@limits"))
+    _hover(
+        utilisation,
+        ("epoch", "@epoch"),
+        ("cores", "@cores{0.0%}"),
+        ("busy", "@busy{0.0%}"),
+        ("cycles / input", "@time{0,0}"),
+        ("bound by", "@bound"),
+        ("what limits it", "@limits"),
+    )
     utilisation.yaxis.formatter = NumeralTickFormatter(format="0%")
     _whole(utilisation)
     _legend(utilisation)
     return utilisation
 
 
-PARTS = (("steady", LIMITER, "work at the rate of the slowest op"), ("fill", "#e0a458", "filling and emptying"),
-         ("stall", "#8f4fb0", "full buffers"), ("switch", MUTED, "switching epochs"))
+PARTS = (
+    ("steady", LIMITER, "work at the rate of the slowest op"),
+    ("fill", "#e0a458", "filling and emptying"),
+    ("stall", "#8f4fb0", "full buffers"),
+    ("switch", MUTED, "switching epochs"),
+)
 """Parts of the simulated time of an epoch, as they are stacked."""
 
 
@@ -85,13 +108,20 @@ def epoch_cycles(session: Session) -> Figure:
 
     times = session.time()
     rows = epoch_costs(session.compile(), times)
-    epoch_cycles = _figure("Cycles per input by epoch", x_axis_label=f"epoch, simulated for a batch of {times.batch}",
-                           y_axis_label="cycles per input")
+    epoch_cycles = _figure(
+        "Cycles per input by epoch",
+        x_axis_label=f"epoch, simulated for a batch of {times.batch}",
+        y_axis_label="cycles per input",
+    )
     data: dict[str, Any] = {
-        "epoch": [r.index for r in rows], "left": [r.index - 0.2 for r in rows], "right": [r.index + 0.2 for r in rows],
-        "time": [r.time for r in rows], "kernel": [r.kernel for r in rows], "bound": [r.bound for r in rows],
+        "epoch": [r.index for r in rows],
+        "left": [r.index - 0.2 for r in rows],
+        "right": [r.index + 0.2 for r in rows],
+        "time": [r.time for r in rows],
+        "kernel": [r.kernel for r in rows],
+        "bound": [r.bound for r in rows],
         "limits": [r.limits for r in rows],
-    }  # fmt: skip
+    }
     bottom = [0.0] * len(rows)
     for part, _, _ in PARTS:
         data[part] = [getattr(r, part) for r in rows]
@@ -99,13 +129,28 @@ def epoch_cycles(session: Session) -> Figure:
         data[f"{part}_to"] = bottom
     source = ColumnDataSource(data)
     for part, colour, text in PARTS:
-        epoch_cycles.vbar(x="left", bottom=f"{part}_from", top=f"{part}_to", width=0.38, source=source, color=colour,
-                          legend_label=text)
-    epoch_cycles.vbar(x="right", top="kernel", width=0.38, source=source, color=KERNEL,
-                      legend_label="slowest kernel alone")
+        epoch_cycles.vbar(
+            x="left",
+            bottom=f"{part}_from",
+            top=f"{part}_to",
+            width=0.38,
+            source=source,
+            color=colour,
+            legend_label=text,
+        )
+    epoch_cycles.vbar(
+        x="right", top="kernel", width=0.38, source=source, color=KERNEL, legend_label="slowest kernel alone"
+    )
     parts = [(text, f"@{part}{{0,0}}") for part, _, text in PARTS]
-    _hover(epoch_cycles, ("epoch", "@epoch"), ("cycles / input", "@time{0,0}"), *parts,
-           ("slowest kernel alone", "@kernel{0,0}"), ("bound by", "@bound"), ("what limits it", "@limits"))
+    _hover(
+        epoch_cycles,
+        ("epoch", "@epoch"),
+        ("cycles / input", "@time{0,0}"),
+        *parts,
+        ("slowest kernel alone", "@kernel{0,0}"),
+        ("bound by", "@bound"),
+        ("what limits it", "@limits"),
+    )
     _whole(epoch_cycles)
     _thousands(epoch_cycles)
     _legend(epoch_cycles)
@@ -125,12 +170,23 @@ def roofline(session: Session) -> Figure:
     bandwidth = device.dram_bytes_per_cycle * device.dram_channels * device.dram_subchannels
     finite = [r.intensity for r in rows if r.dram]
     edge = 3 * max([*finite, 1 / bandwidth])
-    roofline = _figure("Roofline per op", x_axis_type="log", height=360, y_range=(0, 1.06),
-                   x_axis_label="kernel cycles per byte of DRAM traffic", y_axis_label="kernel / slowest transfer")
+    roofline = _figure(
+        "Roofline per op",
+        x_axis_type="log",
+        height=360,
+        y_range=(0, 1.06),
+        x_axis_label="kernel cycles per byte of DRAM traffic",
+        y_axis_label="kernel / slowest transfer",
+    )
     least = min([*finite, 0.1 / bandwidth])
     along = np.geomspace(least / 2, edge * 1.4, 200)
-    roofline.line(along, np.minimum(1.0, bandwidth * along), color=MUTED, line_width=2,
-              legend_label=f"all of DRAM: {bandwidth:.0f} bytes per cycle")
+    roofline.line(
+        along,
+        np.minimum(1.0, bandwidth * along),
+        color=MUTED,
+        line_width=2,
+        legend_label=f"all of DRAM: {bandwidth:.0f} bytes per cycle",
+    )
     kinds = (
         ("kernel", GOOD, [r for r in rows if r.limited_by == "kernel"]),
         ("DRAM or host", LIMITER, [r for r in rows if r.limited_by.endswith(("dram", "host"))]),
@@ -139,18 +195,38 @@ def roofline(session: Session) -> Figure:
     points = []
     for name, colour, members in kinds:
         if members:
-            source = ColumnDataSource({
-                "x": [min(r.intensity, edge) for r in members], "y": [r.achieved for r in members],
-                "op": [r.op for r in members], "epoch": [r.epoch for r in members],
-                "by": [r.limited_by for r in members],
-                "kernel": [r.kernel for r in members], "limiter": [r.limiter for r in members],
-                "dram": [r.dram for r in members],
-            })  # fmt: skip
-            points.append(roofline.scatter("x", "y", source=source, size=8, color=colour, alpha=0.7,
-                                       legend_label=f"limited by {name}: {len(members)} ops"))
-    _hover(roofline, ("op", "@op"), ("epoch", "@epoch"), ("kernel", "@kernel{0,0}"),
-           ("kernel or transfer", "@limiter{0,0} (@by)"),
-           ("DRAM bytes", "@dram{0,0}"), renderers=points)
+            source = ColumnDataSource(
+                {
+                    "x": [min(r.intensity, edge) for r in members],
+                    "y": [r.achieved for r in members],
+                    "op": [r.op for r in members],
+                    "epoch": [r.epoch for r in members],
+                    "by": [r.limited_by for r in members],
+                    "kernel": [r.kernel for r in members],
+                    "limiter": [r.limiter for r in members],
+                    "dram": [r.dram for r in members],
+                }
+            )
+            points.append(
+                roofline.scatter(
+                    "x",
+                    "y",
+                    source=source,
+                    size=8,
+                    color=colour,
+                    alpha=0.7,
+                    legend_label=f"limited by {name}: {len(members)} ops",
+                )
+            )
+    _hover(
+        roofline,
+        ("op", "@op"),
+        ("epoch", "@epoch"),
+        ("kernel", "@kernel{0,0}"),
+        ("kernel or transfer", "@limiter{0,0} (@by)"),
+        ("DRAM bytes", "@dram{0,0}"),
+        renderers=points,
+    )
     _legend(roofline)
     return roofline
 
@@ -163,15 +239,21 @@ def gap(session: Session) -> Figure:
     rows = bound_costs(session.compile(), times)[::-1]
     simulated = SIMULATED.format(batch=times.batch)
     names = [name for name, _ in rows]
-    result = _figure("Gap to bounds", y_range=names, x_axis_label="cycles per input, sum over epochs", height=280,
-                   x_range=DataRange1d(start=0, range_padding=0.12))
+    result = _figure(
+        "Gap to bounds",
+        y_range=names,
+        x_axis_label="cycles per input, sum over epochs",
+        height=280,
+        x_range=DataRange1d(start=0, range_padding=0.12),
+    )
     colours = [LIMITER if n == simulated else KERNEL if n.startswith("reached") else MUTED for n in names]
-    source = ColumnDataSource({
-        "name": names, "cycles": [c for _, c in rows], "colour": colours, "text": [short(c) for _, c in rows]
-    })
+    source = ColumnDataSource(
+        {"name": names, "cycles": [c for _, c in rows], "colour": colours, "text": [short(c) for _, c in rows]}
+    )
     result.hbar(y="name", right="cycles", height=0.62, color="colour", source=source)
-    result.text(x="cycles", y="name", text="text", source=source, x_offset=4, text_baseline="middle",
-              text_font_size="11px")
+    result.text(
+        x="cycles", y="name", text="text", source=source, x_offset=4, text_baseline="middle", text_font_size="11px"
+    )
     _hover(result, ("", "@name"), ("cycles", "@cycles{0,0}"))
     result.ygrid.grid_line_color = None
     _thousands(result, result.xaxis)
@@ -183,20 +265,33 @@ def history(session: Session) -> Figure:
     from bokeh.models import ColumnDataSource, DataRange1d, FixedTicker
 
     rows = cost_history(session)
-    history = _figure("Cost over the session", x_axis_label="edit", y_axis_label="cycles per input",
-                   y_range=DataRange1d(start=0))
+    history = _figure(
+        "Cost over the session", x_axis_label="edit", y_axis_label="cycles per input", y_range=DataRange1d(start=0)
+    )
     steps = list(range(len(rows)))
-    source = ColumnDataSource({
-        "step": steps, "label": [r.label for r in rows], "kernel": [r.kernel for r in rows],
-        "time": [r.time for r in rows], "epochs": [r.epochs for r in rows],
-    })  # fmt: skip
+    source = ColumnDataSource(
+        {
+            "step": steps,
+            "label": [r.label for r in rows],
+            "kernel": [r.kernel for r in rows],
+            "time": [r.time for r in rows],
+            "epochs": [r.epochs for r in rows],
+        }
+    )
     batch = f"simulated, batch of {session.options.microbatch}"
     history.step("step", "time", source=source, mode="after", color=LIMITER, line_width=2.5, legend_label=batch)
-    history.step("step", "kernel", source=source, mode="after", color=KERNEL, line_width=2,
-                 legend_label="slowest kernels alone")
+    history.step(
+        "step", "kernel", source=source, mode="after", color=KERNEL, line_width=2, legend_label="slowest kernels alone"
+    )
     dots = history.scatter("step", "time", source=source, size=8, color=LIMITER)
-    _hover(history, ("", "@label"), ("cycles / input", "@time{0,0}"), ("slowest kernels alone", "@kernel{0,0}"),
-           ("epochs", "@epochs"), renderers=[dots])
+    _hover(
+        history,
+        ("", "@label"),
+        ("cycles / input", "@time{0,0}"),
+        ("slowest kernels alone", "@kernel{0,0}"),
+        ("epochs", "@epochs"),
+        renderers=[dots],
+    )
     if len(rows) <= LABELLED:
         history.xaxis.ticker = FixedTicker(ticks=steps)
         history.xaxis.major_label_overrides = {k: _cut(r.label) for k, r in enumerate(rows)}
@@ -218,8 +313,16 @@ def training(session: Session) -> Figure:
     source = ColumnDataSource({"step": [s.step for s in steps], "loss": [s.loss for s in steps], "rate": rates})
     figure.extra_y_ranges = {"rate": learning}
     figure.add_layout(LinearAxis(y_range_name="rate", axis_label="learning rate"), "right")
-    rate = figure.step("step", "rate", source=source, mode="before", color=MUTED, line_width=1.5, y_range_name="rate",
-                       legend_label="learning rate")
+    rate = figure.step(
+        "step",
+        "rate",
+        source=source,
+        mode="before",
+        color=MUTED,
+        line_width=1.5,
+        y_range_name="rate",
+        legend_label="learning rate",
+    )
     loss = figure.line("step", "loss", source=source, color=LIMITER, line_width=2.5, legend_label="loss")
     losses.renderers, learning.renderers = [loss], [rate]
     _hover(figure, ("step", "@step"), ("loss", "@loss{0.0000}"), ("learning rate", "@rate{0.000000}"), renderers=[loss])
@@ -235,8 +338,9 @@ def search_curve(session: Session) -> Figure:
 
     report = session.compile().placement.report
     curve = report.curve if report is not None else ()
-    figure = _figure("Search for a better placement", x_axis_label="step of the search",
-                     y_axis_label="estimate, cycles per input")
+    figure = _figure(
+        "Search for a better placement", x_axis_label="step of the search", y_axis_label="estimate, cycles per input"
+    )
     figure.y_range.default_span = 0.1 * max((c for _, c in curve), default=20.0)  # of a search without a gain
     source = ColumnDataSource({"step": [s for s, _ in curve], "cycles": [c for _, c in curve]})
     figure.step("step", "cycles", source=source, mode="after", color=LIMITER, line_width=2.5)
@@ -294,9 +398,10 @@ def plots_html(session: Session) -> str:
     from bokeh.resources import INLINE
 
     page: str = file_html(
-        column(*figures, sizing_mode="stretch_width"), INLINE,
+        column(*figures, sizing_mode="stretch_width"),
+        INLINE,
         title=f"{session.name} on {session.device.name}: plots",
-    )  # fmt: skip
+    )
     return page
 
 
@@ -310,17 +415,23 @@ def write_plots(session: Session, path: str | pathlib.Path) -> pathlib.Path:
 DARK_GRID, DARK_LINE, DARK_TEXT, DARK_GROUND = "#333c48", "#5a6675", "#dfe4ea", "#1c222b"
 DARK = {
     "attrs": {
-        "Plot": {"background_fill_color": DARK_GROUND, "border_fill_color": DARK_GROUND,
-                 "outline_line_color": DARK_GRID},
+        "Plot": {
+            "background_fill_color": DARK_GROUND,
+            "border_fill_color": DARK_GROUND,
+            "outline_line_color": DARK_GRID,
+        },
         "Axis": {
-            "axis_line_color": DARK_LINE, "major_tick_line_color": DARK_LINE, "minor_tick_line_color": DARK_LINE,
-            "major_label_text_color": DARK_TEXT, "axis_label_text_color": DARK_TEXT,
+            "axis_line_color": DARK_LINE,
+            "major_tick_line_color": DARK_LINE,
+            "minor_tick_line_color": DARK_LINE,
+            "major_label_text_color": DARK_TEXT,
+            "axis_label_text_color": DARK_TEXT,
         },
         "Legend": {"label_text_color": DARK_TEXT, "background_fill_alpha": 0.0, "inactive_fill_alpha": 0.4},
         "Title": {"text_color": DARK_TEXT},
         "Text": {"text_color": DARK_TEXT},
     }
-}  # fmt: skip
+}
 """Colours of a dark page; sizes are those of the light one."""
 
 

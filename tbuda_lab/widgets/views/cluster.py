@@ -148,8 +148,9 @@ def _card(frame: Frame, ops: Frame, k: int, at: tuple[int, int], here: list[int]
     texts = "".join(
         f"<text x='{x + 8}' y='{top}' font-size='{12 if weight > 400 else 10.5}' font-weight='{weight}' "
         f"fill='#17202e'>{escape(line)}</text>"
-        for top, weight, line in lines if line
-    )  # fmt: skip
+        for top, weight, line in lines
+        if line
+    )
     bar = (CARD_W - 16) * min(1.0, load) if epochs else 0
     return (
         f"<g><rect x='{x}' y='{y}' width='{CARD_W}' height='{CARD_H}' rx='7' fill='#fff' stroke='#b9c3d0'/>{texts}"

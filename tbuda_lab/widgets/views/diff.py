@@ -69,9 +69,14 @@ class DiffView(View):
         return value
 
     def __init__(
-        self, source: Session | Diff | PathLike, a: str | PathLike = "start", b: str = "now", *,
-        arch: str | None = None, height: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        source: Session | Diff | PathLike,
+        a: str | PathLike = "start",
+        b: str = "now",
+        *,
+        arch: str | None = None,
+        height: int = 0,
+    ) -> None:
         self._fixed: Diff | None = None
         if isinstance(source, Session):
             super().__init__(source, height=height)

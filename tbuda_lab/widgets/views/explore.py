@@ -33,7 +33,10 @@ class ExploreView(anywidget.AnyWidget):
     message = traitlets.Unicode("").tag(sync=True)
 
     def __init__(
-        self, source: Explore | str | os.PathLike[str], *, on_open: Callable[[Session], None] | None = None,
+        self,
+        source: Explore | str | os.PathLike[str],
+        *,
+        on_open: Callable[[Session], None] | None = None,
         on_diff: Callable[[Any], None] | None = None,
     ) -> None:
         self._esm = SCRIPT.read_text(encoding="utf-8")

@@ -29,15 +29,16 @@ from tbuda_lab.widgets.pictures.svg import short
 from tbuda_lab.widgets.protocol import HANDLERS, StatusBoard
 from tbuda_lab.widgets.views.base import StaticView, View
 
-ROWS = 60       # of a table of the static picture
+ROWS = 60  # of a table of the static picture
 NO_SESSION = "A file is shown as it is: there is no model to compile, edit or run."
 OF_FILES = ("hello", "resync", "want", "need_more", "start", "cancel", "plots", "need_links", "need_pass", "profile")
 """Messages that a file answers; those of them that it has nothing for it refuses in words of their own."""
-PICTURES = 24   # grids of the static picture
+PICTURES = 24  # grids of the static picture
 
 
-def open_netlist(path: str | pathlib.Path, *, arch: str | None = None, profile: str = "backend",
-                 height: int = 0) -> NetlistFile:
+def open_netlist(
+    path: str | pathlib.Path, *, arch: str | None = None, profile: str = "backend", height: int = 0
+) -> NetlistFile:
     """A view of a netlist file: op graph, core grids, ops, queues, programs, text, and what `check` finds.
 
     The file need not be valid; what could be read is shown, and every finding has its line. `arch` and `profile` are
@@ -74,8 +75,9 @@ class FileHub(Hub):
         """A file has no work to stop."""
 
 
-def netlist_hub(n: Netlist, text: str, *, arch: str | None = None, profile: str = "backend",
-                also: Sequence[Frame] = ()) -> FileHub:
+def netlist_hub(
+    n: Netlist, text: str, *, arch: str | None = None, profile: str = "backend", also: Sequence[Frame] = ()
+) -> FileHub:
     """The hub of a netlist: what `netlist_frames` gives, and its memory for those who want it."""
     frames = netlist_frames(n, text, arch=arch, profile=profile)
     return FileHub([*also, *frames], lambda: memory_of(n, arch, frames)[1])
@@ -96,8 +98,9 @@ class NetlistFile(View):
 
     kind = "netlistfile"
 
-    def __init__(self, path: str | pathlib.Path, *, arch: str | None = None, profile: str = "backend",
-                 height: int = 0) -> None:
+    def __init__(
+        self, path: str | pathlib.Path, *, arch: str | None = None, profile: str = "backend", height: int = 0
+    ) -> None:
         text = netlists.file_text(path)
         self.netlist: Netlist = netlists.loads(text, lenient=True, path=str(path))
         self.path = pathlib.Path(path)
@@ -161,8 +164,10 @@ def file_fragment(frames: Mapping[str, Frame]) -> str:
     """The file without a script: numbers, findings, grids, graph, queues, programs, as far as there is room."""
     summary = frames["summary"].meta
     counts = " · ".join(f"{count} {what}" for count, what in summary["counts"])
-    parts = [f"<p><b>{escape(summary['name'])}</b> · {escape(counts)} · {escape(summary['device'])}</p>",
-             _findings(frames["findings"])]
+    parts = [
+        f"<p><b>{escape(summary['name'])}</b> · {escape(counts)} · {escape(summary['device'])}</p>",
+        _findings(frames["findings"]),
+    ]
     budget = fragments.LIMIT - sum(map(len, parts))
     ops = frames.get("ops")
     for epoch in range(min(ops.columns["epoch_ops"].size, PICTURES) if ops else 0):
@@ -174,9 +179,13 @@ def file_fragment(frames: Mapping[str, Frame]) -> str:
         if budget < 0:
             break
         parts.append(picture)
-    for title, html in (("Graph", _graph(frames.get("graph:netlist"))), ("Queues", _queues(frames["queues"])),
-                        ("Programs", _text(frames["programs"])), ("Ops", table_html(frames, rows=ROWS)),
-                        ("Text", _text(frames["netlist"]))):
+    for title, html in (
+        ("Graph", _graph(frames.get("graph:netlist"))),
+        ("Queues", _queues(frames["queues"])),
+        ("Programs", _text(frames["programs"])),
+        ("Ops", table_html(frames, rows=ROWS)),
+        ("Text", _text(frames["netlist"])),
+    ):
         budget -= len(html)
         if budget > 0:
             parts.append(f"<details><summary>{title}</summary>{html}</details>")
@@ -196,7 +205,8 @@ def _findings(frame: Frame) -> str:
     texts = [frame.text(c)[:ROWS] for c in ("severity", "where", "message", "rule", "fix")]
     rows = "".join(
         f"<li>{escape(s)}{f', line {line}' if line else ''}: {escape(w)}: {escape(m)} [{escape(r)}] {escape(f)}</li>"
-        for line, s, w, m, r, f in zip(frame.columns["line"][:ROWS].tolist(), *texts, strict=True))
+        for line, s, w, m, r, f in zip(frame.columns["line"][:ROWS].tolist(), *texts, strict=True)
+    )
     more = f"<p>and {count - ROWS} more</p>" if count > ROWS else ""
     return f"<p>{frame.meta['errors']} errors, {frame.meta['warnings']} warnings</p><ul>{rows}</ul>{more}"
 
@@ -207,7 +217,8 @@ def _queues(frame: Frame) -> str:
     numbers = zip(frame.columns["queue_entries"].tolist(), frame.columns["queue_bytes"].tolist(), strict=True)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in (*cells, str(entries), short(size))) + "</tr>"
-        for cells, (entries, size) in zip(zip(*columns, strict=True), numbers, strict=False))
+        for cells, (entries, size) in zip(zip(*columns, strict=True), numbers, strict=False)
+    )
     head = "".join(f"<th>{h}</th>" for h in (*heads, "entries", "bytes"))
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
@@ -270,7 +281,8 @@ class ImageFile(View):
         return f"ImageFile({pathlib.Path(self.image.path).name!r}: {len(self.image.members)} files)"
 
     def _fragment(self, frames: Mapping[str, Frame]) -> str:
-        rows = "".join(f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>"
-                       for what, value in frames["image"].meta["facts"])
+        rows = "".join(
+            f"<tr><th>{escape(what)}</th><td>{escape(value)}</td></tr>" for what, value in frames["image"].meta["facts"]
+        )
         netlist = file_fragment(frames) if "netlist" in frames else "<p>no netlist in this image</p>"
         return f"<table>{rows}</table>{netlist}"

@@ -37,9 +37,7 @@ class MeasuredView(View):
     kind = "measured"
     frames_shown: ClassVar[tuple[str, ...]] = ("measured", "ops")
 
-    def __init__(
-        self, source: Session | MeasuredProfile, *, kernels: PathLike | None = None, height: int = 0
-    ) -> None:
+    def __init__(self, source: Session | MeasuredProfile, *, kernels: PathLike | None = None, height: int = 0) -> None:
         self._alone: Frame | None = None
         if isinstance(source, Session):
             if kernels is not None:
@@ -67,7 +65,8 @@ def measured_table(frame: Frame) -> str:
     head = "".join(f"<th>{t}</th>" for t in ("op", "shapes", "measured us", "by table us"))
     rows = "".join(
         f"<tr><td>{escape(names[i])}</td><td>{escape(shapes[i])}</td><td>{time[i] / 1e3:,.2f}</td>"
-        f"<td>{'' if table[i] != table[i] else f'{table[i] / 1e3:,.2f}'}</td></tr>" for i in order
+        f"<td>{'' if table[i] != table[i] else f'{table[i] / 1e3:,.2f}'}</td></tr>"
+        for i in order
     )
     more = f"<p>and {len(names) - ROWS} more</p>" if len(names) > ROWS else ""
     return f"<table><tr>{head}</tr>{rows}</table>{more}"

@@ -65,9 +65,7 @@ class MemoryView(View):
             raise traitlets.TraitError(f"there is no DRAM channel {value}; there are {', '.join(map(str, channels))}")
         return value
 
-    def __init__(
-        self, source: Session | str | os.PathLike[str], *, arch: str | None = None, height: int = 0
-    ) -> None:
+    def __init__(self, source: Session | str | os.PathLike[str], *, arch: str | None = None, height: int = 0) -> None:
         self._file: FileMemory | None = None
         if isinstance(source, Session):
             super().__init__(source, height=height)
@@ -142,9 +140,14 @@ TABLE_ROWS = 40
 BLOCKS = 1200  # of the picture of a chip
 WIDTH, LANE, LEFT, RIGHT = 760, 22, 56, 150
 PAINT = {
-    "input": "#58b7c4", "parameter": "#7fc09c", "constant": "#b9c98a", "output": "#7aa5e6", "e2e": "#eab065",
-    "sparse tiles": "#c29ade", "sparse encoding": "#e0a0b8",
-}  # fmt: skip
+    "input": "#58b7c4",
+    "parameter": "#7fc09c",
+    "constant": "#b9c98a",
+    "output": "#7aa5e6",
+    "e2e": "#eab065",
+    "sparse tiles": "#c29ade",
+    "sparse encoding": "#e0a0b8",
+}
 
 
 def memory_fragment(frame: Frame, channel: int | None = None, limit: int = LIMIT) -> str:
@@ -261,8 +264,9 @@ def heat_svg(ops: Frame, memory: Frame, epoch: int, core: Sequence[int] = ()) ->
     used = dict(zip(memory.text("op_name"), memory.columns["op_used"].tolist(), strict=True))
     cells = "".join(
         f"M{x * CELL_W + 1} {tops[y] + 1}h{CELL_W - 2}v{CELL_H - 2}h{2 - CELL_W}z"
-        for y in range(rows) for x in range(cols)
-    )  # fmt: skip
+        for y in range(rows)
+        for x in range(cols)
+    )
     parts = [
         f"<g transform='translate({HEAT_LEFT} {HEAT_TOP})' {FONT}><path d='{cells}' fill='#f0f3f7' stroke='#dde3eb'/>",
         *(f"<rect y='{y + 1}' width='{cols * CELL_W}' height='{STRIP - 2}' fill='url(#h)'/>" for y, _ in strips),

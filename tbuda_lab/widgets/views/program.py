@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
         hub: Hub
 
+
 TRACED = "buda_programs"
 """Attribute of a model that a dialect traced: a function that returns its `GraphProgram`s."""
 
@@ -64,15 +65,15 @@ class Programs:
 
     def frame(self, k: int, result: Any) -> Frame:
         """The frame "program" of a graph that is compiled."""
-        graphs = [{"title": t, "name": g.name, "mapping": g.mapping}
-                  for t, g in zip(self.titles, self.graphs, strict=True)]  # fmt: skip
+        graphs = [
+            {"title": t, "name": g.name, "mapping": g.mapping} for t, g in zip(self.titles, self.graphs, strict=True)
+        ]
         frame = program_frame(self.graphs[k], result, graphs)
         return Frame(frame.key, {**frame.meta, "title": self.titles[k]})
 
     def trains(self, session: Session) -> bool:
         """Whether the graph of a session has a backward pass."""
         return next(self.graphs[k].trains for k, s in self._sessions.items() if s is session)
-
 
     def train(self, session: Session, steps: int = 1, numbers: Mapping[str, float] | None = None) -> list[TrainingStep]:
         """Run the host program of a session's graph so many times, which trains; the session tells of every step.
@@ -213,18 +214,25 @@ def _record_html(record: Mapping[str, Any] | None) -> str:
         return f"{op['runs']}, segment {', '.join(map(str, op['segments']))}" if op["segments"] else str(op["runs"])
 
     parts = [
-        table(("segment", "ops", "cut by"),
-              [(s["number"], s["ops"], s["cut"] or "the beginning") for s in record["segments"]]),
+        table(
+            ("segment", "ops", "cut by"),
+            [(s["number"], s["ops"], s["cut"] or "the beginning") for s in record["segments"]],
+        ),
         table(("stream", "way", "holds"), [(s["name"], s["way"], form(s)) for s in record["streams"]]),
-        table(("variable", "holds", "groups of replicas"),
-              [(v["name"], form(v), v["groups"]) for v in record["variables"]]),
-        table(("remote buffer", "entries", "each holds"),
-              [(b["id"], b["entries"], form(b)) for b in record["buffers"]]),
-    ]  # fmt: skip
+        table(
+            ("variable", "holds", "groups of replicas"),
+            [(v["name"], form(v), v["groups"]) for v in record["variables"]],
+        ),
+        table(
+            ("remote buffer", "entries", "each holds"), [(b["id"], b["entries"], form(b)) for b in record["buffers"]]
+        ),
+    ]
     for graph in record["graphs"]:
         ops = [(o["op"], o["type"], place(o), o["why"], ", ".join(o["calls"]), o["line"]) for o in graph["ops"]]
-        parts.append(f"<details><summary>{escape(graph['id'])}: {len(ops)} ops</summary>"
-                     f"{table(('op', 'kind', 'runs on', 'why', 'calls', 'line'), ops)}</details>")  # fmt: skip
+        parts.append(
+            f"<details><summary>{escape(graph['id'])}: {len(ops)} ops</summary>"
+            f"{table(('op', 'kind', 'runs on', 'why', 'calls', 'line'), ops)}</details>"
+        )
     return "".join(parts)
 
 
@@ -238,20 +246,30 @@ def _times_svg(meta: Mapping[str, Any]) -> str:
     plan = meta["timelines"][meta["mode"] if meta["mode"] in meta["timelines"] else "normal"]
     scale = (_WIDTH - _LEFT) / max(1.0, float(plan["cycles"]))
     shown = min(meta["replicas"], _REPLICAS)
-    lanes = [(f"replica {r}" if meta["replicas"] > 1 else "device",
-              [(f"{k} {meta['sections'][k]['kind']}", _FILLS.get(meta["sections"][k]["kind"], "#999"), start, end)
-               for k, start, end in plan["device"]]) for r in range(shown)]  # fmt: skip
+    lanes = [
+        (
+            f"replica {r}" if meta["replicas"] > 1 else "device",
+            [
+                (f"{k} {meta['sections'][k]['kind']}", _FILLS.get(meta["sections"][k]["kind"], "#999"), start, end)
+                for k, start, end in plan["device"]
+            ],
+        )
+        for r in range(shown)
+    ]
     if meta["replicas"] > 1:
         lanes.append(("link", [(str(weight), "#b9a3d9", start, end) for weight, start, end in plan["link"]]))
     parts = []
     for at, (name, bars) in enumerate(lanes):
         top = at * _ROW
-        parts += [f"<text x='2' y='{top + 17}'>{name}</text>",
-                  f"<rect x='{_LEFT}' y='{top}' width='{_WIDTH - _LEFT}' height='{_ROW - 5}' fill='#eef1f5'/>"]
+        parts += [
+            f"<text x='2' y='{top + 17}'>{name}</text>",
+            f"<rect x='{_LEFT}' y='{top}' width='{_WIDTH - _LEFT}' height='{_ROW - 5}' fill='#eef1f5'/>",
+        ]
         for label, fill, start, end in bars:
             left, wide = _LEFT + start * scale, max(1.0, (end - start) * scale)
-            parts.append(f"<rect x='{left:.1f}' y='{top}' width='{wide:.1f}' height='{_ROW - 5}' fill='{fill}' "
-                         f"stroke='#fff'/>")
+            parts.append(
+                f"<rect x='{left:.1f}' y='{top}' width='{wide:.1f}' height='{_ROW - 5}' fill='{fill}' stroke='#fff'/>"
+            )
             if wide > 8 * len(label):
                 parts.append(f"<text x='{left + 6:.1f}' y='{top + 17}'>{escape(label)}</text>")
     words = [f"<g {FONT} font-size='12' fill='#17202e'>", *parts, "</g>"]

@@ -104,7 +104,10 @@ class RunTrace(TraceTraits, View):
         rows = zip(*(c.tolist() for c in columns), strict=True)
         return [
             {
-                "op": trace.ops[op].name, "input": input_, "doing": KIND_NAMES[kind], "cores": trace.ops[op].cores,
+                "op": trace.ops[op].name,
+                "input": input_,
+                "doing": KIND_NAMES[kind],
+                "cores": trace.ops[op].cores,
                 "waiting_for": trace.ops[cause].name if cause >= 0 else "",
             }
             for op, input_, kind, cause in rows
@@ -150,8 +153,13 @@ class RunTrace(TraceTraits, View):
 WIDTH, LABEL, ROW, BAR = 900, 190, 17, 13
 LANES = 44
 SPANS = 2400
-PAINTS = (("#5b93d6", "#2f66ab"), ("#fbe9c6", "#b97a08"), ("#fadbd5", "#bb3a2c"), ("#e8def6", "#7446b0"),
-          ("#d3efe6", "#17765a"))
+PAINTS = (
+    ("#5b93d6", "#2f66ab"),
+    ("#fbe9c6", "#b97a08"),
+    ("#fadbd5", "#bb3a2c"),
+    ("#e8def6", "#7446b0"),
+    ("#d3efe6", "#17765a"),
+)
 """(ground, ink) of compute, input, space, DRAM, host: the light palette of `views/trace/paint.ts`."""
 
 
@@ -271,11 +279,15 @@ def _legend(y: int) -> list[str]:
 
 
 _MARKS = ((1, "M0 6L6 0"), (2, "M0 0L6 6M0 6L6 0"), (3, "M3 2v2"), (4, "M0 3h6"))
-_PATTERNS = "<defs>" + "".join(
-    f"<pattern id='tk{k}' width='6' height='6' patternUnits='userSpaceOnUse'><rect width='6' height='6' "
-    f"fill='{PAINTS[k][0]}'/><path d='{d}' stroke='{PAINTS[k][1]}' fill='none' stroke-width='1.2'/></pattern>"
-    for k, d in _MARKS
-) + "</defs>"
+_PATTERNS = (
+    "<defs>"
+    + "".join(
+        f"<pattern id='tk{k}' width='6' height='6' patternUnits='userSpaceOnUse'><rect width='6' height='6' "
+        f"fill='{PAINTS[k][0]}'/><path d='{d}' stroke='{PAINTS[k][1]}' fill='none' stroke-width='1.2'/></pattern>"
+        for k, d in _MARKS
+    )
+    + "</defs>"
+)
 
 
 def _stalls(epoch_trace: EpochTrace) -> str:

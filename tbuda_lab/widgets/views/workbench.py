@@ -26,16 +26,34 @@ from tbuda_lab.widgets.views.program import move, open_program, program_of
 from tbuda_lab.widgets.views.table import OpTable
 
 __all__ = [
-    "BUNDLE", "BringUp", "EpochGrid", "GraphView", "NetlistView", "OpTable", "OverridesPanel", "ProblemsView",
-    "StaticView", "View",
+    "BUNDLE",
+    "BringUp",
+    "EpochGrid",
+    "GraphView",
+    "NetlistView",
+    "OpTable",
+    "OverridesPanel",
+    "ProblemsView",
+    "StaticView",
+    "View",
 ]
 
 
 MODES = ("split", "graph", "grid")
 TABS = (
-    "ops", "profile", "trace", "netlist", "overrides", "memory", "diff", "passes", "plots", "cluster",
-    "program", "problems",
-)  # fmt: skip
+    "ops",
+    "profile",
+    "trace",
+    "netlist",
+    "overrides",
+    "memory",
+    "diff",
+    "passes",
+    "plots",
+    "cluster",
+    "program",
+    "problems",
+)
 
 
 class DockTraits(traitlets.HasTraits):

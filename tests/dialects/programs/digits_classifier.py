@@ -41,8 +41,10 @@ def batches(args, train):
 
 
 def named(pixels, digit):
-    return [samba.from_torch_tensor(pixels, name="pixels", batch_dim=0),
-            samba.from_torch_tensor(digit, name="digit", batch_dim=0)]
+    return [
+        samba.from_torch_tensor(pixels, name="pixels", batch_dim=0),
+        samba.from_torch_tensor(digit, name="digit", batch_dim=0),
+    ]
 
 
 def train(args, model, outputs):
@@ -59,16 +61,25 @@ def train(args, model, outputs):
 def main(argv):
     utils.set_seed(256)
     args = parse_app_args(argv=argv, common_parser_fn=add_arguments)
-    sample = (samba.randn(args.batch_size, PIXELS, name="pixels", batch_dim=0),
-              samba.randint(DIGITS, (args.batch_size,), name="digit", batch_dim=0))
+    sample = (
+        samba.randn(args.batch_size, PIXELS, name="pixels", batch_dim=0),
+        samba.randint(DIGITS, (args.batch_size,), name="digit", batch_dim=0),
+    )
     torch.manual_seed(3)
     model = samba.from_torch_model_(Classifier())
     optimizer = None
     if not args.inference:
         optimizer = samba.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)
     if args.command == "compile":
-        samba.session.compile(model, sample, optimizer, name="digits", config_dict=vars(args),
-                              app_dir=utils.get_file_dir(__file__), pef_metadata=get_pefmeta(args, model))
+        samba.session.compile(
+            model,
+            sample,
+            optimizer,
+            name="digits",
+            config_dict=vars(args),
+            app_dir=utils.get_file_dir(__file__),
+            pef_metadata=get_pefmeta(args, model),
+        )
         return
     outputs = utils.trace_graph(model, sample, optimizer, pef=args.pef)
     if args.command == "measure-performance":

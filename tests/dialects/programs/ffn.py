@@ -27,8 +27,10 @@ def add_arguments(parser):
 
 
 def inputs_of(args):
-    return (samba.randn(args.batch_size, args.num_features, name="image", batch_dim=0),
-            samba.randint(10, (args.batch_size,), name="label", batch_dim=0))
+    return (
+        samba.randn(args.batch_size, args.num_features, name="image", batch_dim=0),
+        samba.randint(10, (args.batch_size,), name="label", batch_dim=0),
+    )
 
 
 def test(args, model, inputs, traced):
@@ -50,8 +52,15 @@ def main(argv):
     samba.from_torch_(model)
     optimizer = None if args.inference else samba.optim.SGD(model.parameters(), lr=args.lr)
     if args.command == "compile":
-        samba.session.compile(model, inputs, optimizer, name="ffn", app_dir=utils.get_file_dir(__file__),
-                              config_dict=vars(args), pef_metadata=get_pefmeta(args, model))
+        samba.session.compile(
+            model,
+            inputs,
+            optimizer,
+            name="ffn",
+            app_dir=utils.get_file_dir(__file__),
+            config_dict=vars(args),
+            pef_metadata=get_pefmeta(args, model),
+        )
         return
     traced = utils.trace_graph(model, inputs, optimizer, pef=args.pef, mapping=args.mapping)
     if args.command == "test":
@@ -61,8 +70,9 @@ def main(argv):
             loss, _ = samba.session.run(input_tensors=inputs, output_tensors=traced)
             print(f"loss {samba.to_torch(loss).mean().item():.6f}")
     else:
-        utils.measure_performance(model, inputs, batch_size=args.batch_size, num_iterations=1,
-                                  data_parallel=args.data_parallel)
+        utils.measure_performance(
+            model, inputs, batch_size=args.batch_size, num_iterations=1, data_parallel=args.data_parallel
+        )
 
 
 if __name__ == "__main__":

@@ -41,8 +41,10 @@ def run_arguments(parser):
 
 
 def inputs_of(args):
-    return (samba.randn(args.batch_size, 1, args.side, args.side, name="image", batch_dim=0),
-            samba.randint(10, (args.batch_size,), name="label", batch_dim=0))
+    return (
+        samba.randn(args.batch_size, 1, args.side, args.side, name="image", batch_dim=0),
+        samba.randint(10, (args.batch_size,), name="label", batch_dim=0),
+    )
 
 
 def train(args, model, inputs, optimizer):
@@ -66,8 +68,16 @@ def main(argv):
     samba.from_torch_model_(model)
     optimizer = None if args.inference else samba.optim.SGD(model.parameters(), lr=0.0, momentum=0.0)
     if args.command == "compile":
-        samba.session.compile(model, inputs, optimizer, name="lenet", app_dir=utils.get_file_dir(__file__),
-                              squeeze_bs_dim=False, config_dict=vars(args), pef_metadata=get_pefmeta(args, model))
+        samba.session.compile(
+            model,
+            inputs,
+            optimizer,
+            name="lenet",
+            app_dir=utils.get_file_dir(__file__),
+            squeeze_bs_dim=False,
+            config_dict=vars(args),
+            pef_metadata=get_pefmeta(args, model),
+        )
         return
     utils.trace_graph(model, inputs, optimizer, pef=args.pef, mapping=args.mapping)
     train(args, model, inputs, optimizer)

@@ -182,16 +182,27 @@ case(
 )
 case("F14", b.fused_chain, on_sub(1, attributes={"vector": "q"}), "fused_ops/0/schedules/0/s1/attributes")
 # a broadcast over r may not grow mblock_m of an intermediate with several ublocks in a row
-case("F6", good_broadcast, lambda n: (setattr(sub_op(n, 0), "mblock", (1, 2)),
-                                      sub_op(n, 1).tms.update({1: [tm("broadcast", r=2)]})), "0/c/input_1_tms")
+case(
+    "F6",
+    good_broadcast,
+    lambda n: (setattr(sub_op(n, 0), "mblock", (1, 2)), sub_op(n, 1).tms.update({1: [tm("broadcast", r=2)]})),
+    "0/c/input_1_tms",
+)
 
 
 def matmul_of_intermed() -> Netlist:
     """exp, then a matmul of its result with m_k 1, u_kt 2."""
     schedule = [
         S("e", "exp", ["input0"], "intermed0", mblock=(2, 1), ublock=(1, 2)),
-        S("mm", "matmul", ["intermed0", "input1"], "output", mblock=(2, 2), attributes={"m_k": 1, "u_kt": 2},
-          pop=["intermed0"]),
+        S(
+            "mm",
+            "matmul",
+            ["intermed0", "input1"],
+            "output",
+            mblock=(2, 2),
+            attributes={"m_k": 1, "u_kt": 2},
+            pop=["intermed0"],
+        ),
     ]
     ops = [op("f", "fused_op", ["x", "w"], attributes={"fused_op_id": "0"})]
     return b.build(ops, {"x": (1, 2, 2), "w": (1, 2, 2)}, fused_ops=[b.fused("0", 2, [schedule], 1)])

@@ -109,32 +109,46 @@ case(
 
 def side_by_side() -> Netlist:
     """Two graphs on two chips that share no tensor."""
-    return b.build({"g0": [op("a", "nop", ["x"])], "g1": [op("c", "nop", ["y"])]},
-                   {"x": (1, 2, 2), "y": (1, 2, 2)}, chips={"g1": 1})
+    return b.build(
+        {"g0": [op("a", "nop", ["x"])], "g1": [op("c", "nop", ["y"])]},
+        {"x": (1, 2, 2), "y": (1, 2, 2)},
+        chips={"g1": 1},
+    )
 
 
-case("P12.merged", side_by_side, lambda n: n.programs.append(
-    Program("more", [i for i in n.programs[0].instructions if not isinstance(i, Execute) or i.graph == "g0"])),
-    "programs/more")
+case(
+    "P12.merged",
+    side_by_side,
+    lambda n: n.programs.append(
+        Program("more", [i for i in n.programs[0].instructions if not isinstance(i, Execute) or i.graph == "g0"])
+    ),
+    "programs/more",
+)
 
 
 def one_after_the_other() -> Netlist:
     """A program on chip 0 and one that begins on both chips and ends on chip 1, with an empty graph on chip 0."""
-    n = b.build({"g0": [op("a", "nop", ["x"])], "g1": [op("c", "nop", ["y"])], "idle": []},
-                {"x": (1, 2, 2), "y": (1, 2, 2)}, chips={"g1": 1})
+    n = b.build(
+        {"g0": [op("a", "nop", ["x"])], "g1": [op("c", "nop", ["y"])], "idle": []},
+        {"x": (1, 2, 2), "y": (1, 2, 2)},
+        chips={"g1": 1},
+    )
     (run,) = n.programs
     body = [i for i in run.instructions if not isinstance(i, Execute)]
     at = next(k for k, i in enumerate(body) if isinstance(i, Loop)) + 1
     executes = {i.graph: i for i in run.instructions if isinstance(i, Execute)}
-    n.programs = [Program("run_a", [*body[:at], executes["g0"], *body[at:]]),
-                  Program("run_b", [*body[:at], executes["idle"], executes["g1"], *body[at:]])]
+    n.programs = [
+        Program("run_a", [*body[:at], executes["g0"], *body[at:]]),
+        Program("run_b", [*body[:at], executes["idle"], executes["g1"], *body[at:]]),
+    ]
     return n
 
 
 def only_chip_1(n: Netlist) -> None:
     del n.graphs["idle"]
-    n.programs[1].instructions = [i for i in n.programs[1].instructions
-                                  if not isinstance(i, Execute) or i.graph == "g1"]
+    n.programs[1].instructions = [
+        i for i in n.programs[1].instructions if not isinstance(i, Execute) or i.graph == "g1"
+    ]
 
 
 case("P12.programs", one_after_the_other, only_chip_1, "programs/run_a")

@@ -23,17 +23,23 @@ from tests.netlist.rules.common import (
 
 def stacked(size: int) -> Netlist:
     """Four slices side by side on three columns of cores, with an output buffer of `size` mblocks."""
-    return b.build([op("a", "nop", ["x"], (4, 2, 3), buf_size_mb=size),
-                    op("c", "nop", ["a"], (1, 2, 12), grid=(1, 3), loc=(0, 1), tms={0: [tm("hstack", 4)]})],
-                   {"x": (4, 2, 3)})
+    return b.build(
+        [
+            op("a", "nop", ["x"], (4, 2, 3), buf_size_mb=size),
+            op("c", "nop", ["a"], (1, 2, 12), grid=(1, 3), loc=(0, 1), tms={0: [tm("hstack", 4)]}),
+        ],
+        {"x": (4, 2, 3)},
+    )
 
 
 def many_inputs(dram: int) -> Netlist:
     """The sum of nine operands, `dram` of them queues and the others the output of one op."""
     names = [f"x{k}" for k in range(dram)] + ["a"] * (9 - dram)
     steps = [sub("s0", "add", ["input0", "input1"], "dest", mblock=(2, 2))]
-    steps += [sub(f"s{k}", "add", ["dest", f"input{k + 1}"], "dest" if k < 7 else "output", mblock=(2, 2))
-              for k in range(1, 8)]
+    steps += [
+        sub(f"s{k}", "add", ["dest", f"input{k + 1}"], "dest" if k < 7 else "output", mblock=(2, 2))
+        for k in range(1, 8)
+    ]
     ops = [op("a", "nop", ["x0"])] if dram < 9 else []
     ops.append(op("f", "fused_op", names, loc=(0, 1), attributes={"fused_op_id": "0"}))
     return b.build(ops, {f"x{k}": (1, 2, 2) for k in range(max(dram, 1))}, fused_ops=[fused("0", 9, [steps])])
@@ -53,8 +59,9 @@ def many_readers(n: Netlist) -> None:
 
 
 def wide() -> Netlist:
-    return b.build([op("a", "nop", ["x"], (1, 5, 5)), op("c", "nop", ["a"], (1, 5, 5), grid=(5, 1), loc=(0, 1))],
-                   {"x": (1, 5, 5)})
+    return b.build(
+        [op("a", "nop", ["x"], (1, 5, 5)), op("c", "nop", ["a"], (1, 5, 5), grid=(5, 1), loc=(0, 1))], {"x": (1, 5, 5)}
+    )
 
 
 def one_buffer(n: Netlist) -> None:
@@ -90,8 +97,11 @@ def half_is_dropped(n: Netlist) -> None:
 
 def read_four_times() -> Netlist:
     """64 cores read one buffer in three operands, and another one in the fourth."""
-    steps = [sub("s0", "add", ["input0", "input1"], "dest"), sub("s1", "add", ["dest", "input2"], "dest"),
-             sub("s2", "add", ["dest", "input3"], "output")]
+    steps = [
+        sub("s0", "add", ["input0", "input1"], "dest"),
+        sub("s1", "add", ["dest", "input2"], "dest"),
+        sub("s2", "add", ["dest", "input3"], "output"),
+    ]
     ops = [op("f", "fused_op", ["x", "x", "x", "y"], (1, 8, 8), grid=(8, 8), attributes={"fused_op_id": "0"})]
     return b.build(ops, {"x": (1, 8, 8), "y": (1, 8, 8)}, fused_ops=[fused("0", 4, [steps])])
 
@@ -109,8 +119,10 @@ def of_many_operands(n: Netlist) -> None:
 
 def fused_sum(count: int) -> Netlist:
     steps = [sub("s0", "add", ["input0", "input1"], "dest", mblock=(2, 2))]
-    steps += [sub(f"s{k}", "add", ["dest", f"input{k + 1}"], "dest" if k < count - 2 else "output", mblock=(2, 2))
-              for k in range(1, count - 1)]
+    steps += [
+        sub(f"s{k}", "add", ["dest", f"input{k + 1}"], "dest" if k < count - 2 else "output", mblock=(2, 2))
+        for k in range(1, count - 1)
+    ]
     ops = [op(f"p{k}", "nop", ["x"], loc=(k, 0)) for k in range(9)]
     ops.append(op("f", "fused_op", [f"p{k % 9}" for k in range(count)], loc=(0, 1), attributes={"fused_op_id": "0"}))
     return b.build(ops, {"x": (1, 2, 2)}, fused_ops=[fused("0", count, [steps])])
@@ -126,12 +138,17 @@ def two_products() -> Netlist:
     """A fused op of two matmuls, the second on the result of the first, on one core."""
     blocks = {"mblock": (2, 2), "ublock": (1, 1)}
     attributes = {"m_k": 1, "u_kt": 2}
-    steps = [[sub("m0", "matmul", ["input0", "input1"], "intermed0", attributes=attributes, **blocks)],
-             [sub("m1", "matmul", ["input2", "input3"], "intermed1", attributes=attributes, **blocks)],
-             [sub("s", "add", ["intermed0", "intermed1"], "output", pop=["intermed0", "intermed1"], **blocks)]]
+    steps = [
+        [sub("m0", "matmul", ["input0", "input1"], "intermed0", attributes=attributes, **blocks)],
+        [sub("m1", "matmul", ["input2", "input3"], "intermed1", attributes=attributes, **blocks)],
+        [sub("s", "add", ["intermed0", "intermed1"], "output", pop=["intermed0", "intermed1"], **blocks)],
+    ]
     names = [f"x{k}" for k in range(4)]
-    return b.build([op("f", "fused_op", names, attributes={"fused_op_id": "0"})], {n: (1, 2, 2) for n in names},
-                   fused_ops=[fused("0", 4, steps, 2)])
+    return b.build(
+        [op("f", "fused_op", names, attributes={"fused_op_id": "0"})],
+        {n: (1, 2, 2) for n in names},
+        fused_ops=[fused("0", 4, steps, 2)],
+    )
 
 
 def on_four_cores(n: Netlist) -> None:
@@ -142,8 +159,12 @@ def on_four_cores(n: Netlist) -> None:
     the_op(n).blocking.mblock = (1, 1)
 
 
-case("N4", lambda: b.build([op("o", "nop", ["x"], untilize_output=True)], {"x": (1, 2, 2)}),
-     on_queue("o.out", input_tms=[tm("hstack", 1)]), "o.out/input_tms")
+case(
+    "N4",
+    lambda: b.build([op("o", "nop", ["x"], untilize_output=True)], {"x": (1, 2, 2)}),
+    on_queue("o.out", input_tms=[tm("hstack", 1)]),
+    "o.out/input_tms",
+)
 case("N4", lambda: b.gradient(), narrower_sum, "queues/acc/grid_size")
 case("N6", lambda: fused_sum(9), of_many_operands, "graphs/g/f/inputs")
 case("N14", b.unary, lambda n: n.queues.pop("op0.out"), "graphs/g/op0")
@@ -188,8 +209,14 @@ def crossing(n: Netlist) -> None:
 
 def written_across() -> Netlist:
     """Two ops of chip 0 fill queues of chip 1, where another graph runs at the same time."""
-    n = b.build({"g0": [op("a", "nop", ["x"], (1, 8, 8)), op("d", "nop", ["x"], (1, 8, 8), loc=(0, 1))],
-                 "g1": [op("c", "nop", ["y"])]}, {"x": (1, 8, 8), "y": (1, 2, 2)}, chips={"g1": 1})
+    n = b.build(
+        {
+            "g0": [op("a", "nop", ["x"], (1, 8, 8)), op("d", "nop", ["x"], (1, 8, 8), loc=(0, 1))],
+            "g1": [op("c", "nop", ["y"])],
+        },
+        {"x": (1, 8, 8), "y": (1, 2, 2)},
+        chips={"g1": 1},
+    )
     for name in ("a.out", "d.out"):
         n.queues[name].target_device = 1
     return n
@@ -208,8 +235,11 @@ MESH = load_device("wormhole_b0", chips=4)
 
 def across_the_mesh() -> Netlist:
     """An op of chip 3 reads a queue of chip 0, by way of chip 1."""
-    n = b.build({"g0": [op("a", "nop", ["x"])], "g1": [], "g3": [op("c", "nop", ["y"])]},
-                {"x": (1, 2, 2), "y": (1, 2, 2)}, chips={"g1": 1, "g3": 3})
+    n = b.build(
+        {"g0": [op("a", "nop", ["x"])], "g1": [], "g3": [op("c", "nop", ["y"])]},
+        {"x": (1, 2, 2), "y": (1, 2, 2)},
+        chips={"g1": 1, "g3": 3},
+    )
     n.queues["y"].target_device = 0
     return n
 
@@ -225,8 +255,13 @@ def without_graph(name: str) -> Change:
 
 case("N10", across_the_mesh, without_graph("g0"), "graphs/g1", MESH)
 case("N18", across_the_mesh, without_graph("g1"), "graphs/g0", MESH)
-case("N12", lambda: of_grayskull(0), lambda n: setattr(n.graphs["g"], "target_device", 1), "graphs/g/target_device",
-     "grayskull")
+case(
+    "N12",
+    lambda: of_grayskull(0),
+    lambda n: setattr(n.graphs["g"], "target_device", 1),
+    "graphs/g/target_device",
+    "grayskull",
+)
 case("N13", lambda: of_grayskull(0), on_queue(target_device=2), "graphs/g/o", "grayskull")
 
 

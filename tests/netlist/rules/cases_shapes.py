@@ -40,8 +40,9 @@ case("S4", b.unary, on_queue("op0.out", input_tms=[tm("hslice", 3)]), "queues/op
 case("S5", b.reduce, on_blocking(the_op, mblock=(2, 2)), "graphs/g/red/mblock")
 case("S6", b.splice, on_op(attributes={"input0": [2, 1, 1]}), "graphs/g/cat/attributes/input0")
 case("S6", b.splice, on_op(attributes={"input0": [1, 1, 2]}), "graphs/g/cat/attributes/input0")
-case("S7", b.unary, lambda n: n.queues.update(y=queue("y", (1, 1, 1), buffers=[QueueBuffer(1, 0x20000000)])),
-     "queues/y")
+case(
+    "S7", b.unary, lambda n: n.queues.update(y=queue("y", (1, 1, 1), buffers=[QueueBuffer(1, 0x20000000)])), "queues/y"
+)
 case("D4", b.unary, lambda n: n.order.reverse(), "queues")
 
 # -- placement --------------------------------------------------------------------------------------------------------
@@ -64,8 +65,11 @@ case(
 )
 case(
     "R5",  # two rams in one place are views of one memory only if one is the other's alias
-    lambda: b.build([op("o", "add", ["v", "w"])], None, [queue("v", (1, 2, 2), kind="ram", entries=1),
-                                                         queue("w", (1, 2, 2), kind="ram", entries=1)]),
+    lambda: b.build(
+        [op("o", "add", ["v", "w"])],
+        None,
+        [queue("v", (1, 2, 2), kind="ram", entries=1), queue("w", (1, 2, 2), kind="ram", entries=1)],
+    ),
     lambda n: setattr(q(n, "w"), "buffers", list(q(n, "v").buffers)),
     "queues/w/dram",
 )

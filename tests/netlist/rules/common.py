@@ -27,8 +27,9 @@ class Case:
 CASES: list[Case] = []
 
 
-def case(rule: str, base: Callable[[], Netlist], change: Change, where: str,
-         arch: str | DeviceSpec = "wormhole_b0") -> None:
+def case(
+    rule: str, base: Callable[[], Netlist], change: Change, where: str, arch: str | DeviceSpec = "wormhole_b0"
+) -> None:
     """Registers a case."""
     CASES.append(Case(rule, base, change, where, arch))
 

@@ -29,8 +29,12 @@ def test_a_resize_is_committed_compiled_and_one_undo_step(hub: Hub) -> None:
     at = ops.text("op_name").index(OP)
     assert (ops.columns["op_rows"][at], ops.columns["op_cols"][at]) == (2, 4)
     message = edits(hub)
-    assert (message["undo"], message["redo"], message["stale"], message["busy"]) == (f"resize {OP} to 2x4", "", False,
-        False)
+    assert (message["undo"], message["redo"], message["stale"], message["busy"]) == (
+        f"resize {OP} to 2x4",
+        "",
+        False,
+        False,
+    )
     assert [(r["target"], r["field"], r["requested"], r["obtained"], r["state"]) for r in message["overrides"]] == [
         (OP, "op_size", "2x4", "2x4", "obtained")
     ]

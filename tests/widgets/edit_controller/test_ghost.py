@@ -49,7 +49,7 @@ def test_the_ghost_of_random_edits_is_what_the_compile_gives(seed: int) -> None:
         output += 1
         result = session.compile()
         after = result.placement.ops
-        (name, _, *place), = shown["own"]
+        ((name, _, *place),) = shown["own"]
         assert name == op and place == [*after[op].start, *after[op].size]
         moved = {n for n, p in after.items() if (p.start, p.size) != (before[n].start, before[n].size)}
         assert moved <= {d[0] for d in shown["displaced"]}

@@ -99,8 +99,16 @@ def test_exports_are_planned_written_and_not_written_over(
     assert not said(say(hub, type="export", **nowhere), "exported")["ok"]
 
 
-ENDINGS = {"netlist": "yaml", "overrides": "py", "table": "csv", "trace": "json", "report": "html", "image": "svg",
-           "plots": "html", "tti": "tti"}  # fmt: skip
+ENDINGS = {
+    "netlist": "yaml",
+    "overrides": "py",
+    "table": "csv",
+    "trace": "json",
+    "report": "html",
+    "image": "svg",
+    "plots": "html",
+    "tti": "tti",
+}
 
 
 @pytest.mark.parametrize("kind", session_exports.EXPORTS)
@@ -114,8 +122,21 @@ def test_exports_of_a_page_stay_in_its_folder_and_keep_their_ending(
     ending = ENDINGS[kind]
     other = next(e for e in ENDINGS.values() if e not in (ending, "csv", "json", "py"))
     good = f"x.{ending}"
-    attacks = [f"../{good}", f"/tmp/{good}", f"{tmp_path}/{good}", f"out/{good}", f"..\\{good}", f"{good}/..",
-               "x", f"x.{other}", f".{ending}", f".{good}", "x.sh", f"{good}.sh", f"{good} "]
+    attacks = [
+        f"../{good}",
+        f"/tmp/{good}",
+        f"{tmp_path}/{good}",
+        f"out/{good}",
+        f"..\\{good}",
+        f"{good}/..",
+        "x",
+        f"x.{other}",
+        f".{ending}",
+        f".{good}",
+        "x.sh",
+        f"{good}.sh",
+        f"{good} ",
+    ]
     for attack in attacks:
         answered = said(say(hub, type="export", kind=kind, path=attack, settings={}), "exported")
         assert not answered["ok"] and "exists" not in answered, attack
@@ -125,14 +146,23 @@ def test_exports_of_a_page_stay_in_its_folder_and_keep_their_ending(
     assert default["ok"] and Path(default["path"]).suffix == f".{ending}"
 
 
-@pytest.mark.parametrize(("kind", "settings", "path", "beside"), [
-    ("netlist", {}, "a.yaml", "a.cycles.csv"), ("overrides", {"form": "both"}, "a.py", "a.json"),
-    ("overrides", {"form": "both"}, "a.json", "a.py"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "settings", "path", "beside"),
+    [
+        ("netlist", {}, "a.yaml", "a.cycles.csv"),
+        ("overrides", {"form": "both"}, "a.py", "a.json"),
+        ("overrides", {"form": "both"}, "a.json", "a.py"),
+    ],
+)
 def test_what_is_written_beside_an_export_is_not_written_over_either(
-    kind: str, settings: dict[str, Any], path: str, beside: str, hub: Hub, tmp_path: Path,
+    kind: str,
+    settings: dict[str, Any],
+    path: str,
+    beside: str,
+    hub: Hub,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path(beside).write_text("mine")
     request = {"type": "export", "kind": kind, "path": path, "settings": settings}
@@ -193,10 +223,17 @@ def test_a_picture_of_the_page_is_put_together_and_checked(
 def test_every_kind_of_suggestion_can_be_asked_for_by_a_message(hub: Hub) -> None:
     session = hub.session
     for command in (
-        ResizeOp(OP, (1, 1)), EpochBreak("second.matmul"), EpochBreak("second.matmul", on=False), SetUkt(OP, 1),
-        StreamOp(OP, "r", (4, 1)), InsertNop(OP, ("second.matmul",)), ClearOp(OP, ("op_size",)),
-        Constrain((OP, "second.matmul")), Constrain((OP, "second.matmul"), on=False), Preload(OP, 1, False),
-    ):  # fmt: skip
+        ResizeOp(OP, (1, 1)),
+        EpochBreak("second.matmul"),
+        EpochBreak("second.matmul", on=False),
+        SetUkt(OP, 1),
+        StreamOp(OP, "r", (4, 1)),
+        InsertNop(OP, ("second.matmul",)),
+        ClearOp(OP, ("op_size",)),
+        Constrain((OP, "second.matmul")),
+        Constrain((OP, "second.matmul"), on=False),
+        Preload(OP, 1, False),
+    ):
         assert commands_of(message_of(command), session) == (command,)
     with pytest.raises(InputError):
         message_of(SetOverride(Override("op_size", re.compile("x"), (1, 1))))

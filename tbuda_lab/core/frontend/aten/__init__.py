@@ -4,6 +4,16 @@ from tbuda_lab.core.frontend.aten import convolution, eltwise, host, indexing, n
 from tbuda_lab.core.frontend.aten.call import TABLE, AtenValue, Call, CannotMap, FoldedValue, lookup
 
 __all__ = [
-    "TABLE", "AtenValue", "Call", "CannotMap", "FoldedValue", "convolution", "eltwise", "host", "indexing", "lookup",
-    "nn", "shape",
-]  # fmt: skip
+    "TABLE",
+    "AtenValue",
+    "Call",
+    "CannotMap",
+    "FoldedValue",
+    "convolution",
+    "eltwise",
+    "host",
+    "indexing",
+    "lookup",
+    "nn",
+    "shape",
+]

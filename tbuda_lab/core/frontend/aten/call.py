@@ -67,32 +67,73 @@ class ReadArguments(dict[str, Any]):
         return super().get(name, default)
 
 
-SAYS_NOTHING = frozenset({
-    "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "implicit", "generator", "out",
-    "cudnn_enabled", "cudnn_enable", "benchmark", "deterministic", "allow_tf32", "use_input_stats",
-})  # fmt: skip
+SAYS_NOTHING = frozenset(
+    {
+        "layout",
+        "device",
+        "pin_memory",
+        "memory_format",
+        "non_blocking",
+        "copy",
+        "implicit",
+        "generator",
+        "out",
+        "cudnn_enabled",
+        "cudnn_enable",
+        "benchmark",
+        "deterministic",
+        "allow_tf32",
+        "use_input_stats",
+    }
+)
 """Arguments that say where and how a result is made, and not what it is."""
 SAYS_NOTHING_HERE = {
     "embedding": {"padding_idx", "scale_grad_by_freq", "sparse"},
     "embedding_bag": {"scale_grad_by_freq", "sparse", "mode"},
     "_embedding_bag": {"scale_grad_by_freq", "sparse", "mode"},
-    "batch_norm": {"momentum"}, "instance_norm": {"momentum"}, "native_batch_norm": {"momentum"},
-    "_native_batch_norm_legit": {"momentum"}, "_native_batch_norm_legit_no_training": {"momentum"},
-    "cudnn_batch_norm": {"momentum"}, "native_group_norm": {"N", "C", "HxW"}, "native_dropout": {"train"},
-    "cumsum": {"dtype"}, "pad": {"value"},
-    "to": {"dtype", "other"}, "_to_copy": {"dtype"}, "type_as": {"other"}, "copy": {"self"},
-}  # fmt: skip
+    "batch_norm": {"momentum"},
+    "instance_norm": {"momentum"},
+    "native_batch_norm": {"momentum"},
+    "_native_batch_norm_legit": {"momentum"},
+    "_native_batch_norm_legit_no_training": {"momentum"},
+    "cudnn_batch_norm": {"momentum"},
+    "native_group_norm": {"N", "C", "HxW"},
+    "native_dropout": {"train"},
+    "cumsum": {"dtype"},
+    "pad": {"value"},
+    "to": {"dtype", "other"},
+    "_to_copy": {"dtype"},
+    "type_as": {"other"},
+    "copy": {"self"},
+}
 """By op what only training asks for, or what other arguments say already; torch takes no value of padding but with the
 mode that reads it."""
-SHAPE_SAYS = frozenset({
-    "size", "sizes", "shape", "output_size", "chunks", "split_size", "split_sizes", "sections", "keepdim", "start_dim",
-    "end_dim",
-})  # fmt: skip
+SHAPE_SAYS = frozenset(
+    {
+        "size",
+        "sizes",
+        "shape",
+        "output_size",
+        "chunks",
+        "split_size",
+        "split_sizes",
+        "sections",
+        "keepdim",
+        "start_dim",
+        "end_dim",
+    }
+)
 """Arguments of which the shape of the result tells all; so it does, of these ops, of those."""
 SHAPE_SAYS_HERE = {
-    "squeeze": {"dim"}, "unsqueeze": {"dim"}, "unflatten": {"dim"}, "tensor_split": {"indices"},
-    "tensor_indices_or_sections": {"indices"}, "expand_as": {"other"}, "view_as": {"other"}, "reshape_as": {"other"},
-}  # fmt: skip
+    "squeeze": {"dim"},
+    "unsqueeze": {"dim"},
+    "unflatten": {"dim"},
+    "tensor_split": {"indices"},
+    "tensor_indices_or_sections": {"indices"},
+    "expand_as": {"other"},
+    "view_as": {"other"},
+    "reshape_as": {"other"},
+}
 
 
 class Call:
@@ -119,8 +160,7 @@ class Call:
                 continue
             default = argument.default_value if argument.has_default_value() else None
             if isinstance(value, AtenValue | FoldedValue) or value != default:
-                raise CannotMap(f"argument {argument.name}={value!r} of {name} has no form here; "
-                                f"{default!r} has")  # fmt: skip
+                raise CannotMap(f"argument {argument.name}={value!r} of {name} has no form here; {default!r} has")
 
     def _keeps_kind(self) -> bool:
         """Whether the result is of the kind of the operand: floats stay floats, whatever their width."""

@@ -112,8 +112,11 @@ def convolve_volume(c: Call, transposed: bool, output_padding: list[int]) -> str
     layers = []
     for at in range(out_depth):
         if transposed:
-            seen = [((at + before - k * dilation[0]) // stride[0], k) for k in range(deep)
-                    if (at + before - k * dilation[0]) % stride[0] == 0]
+            seen = [
+                ((at + before - k * dilation[0]) // stride[0], k)
+                for k in range(deep)
+                if (at + before - k * dilation[0]) % stride[0] == 0
+            ]
         else:
             seen = [(at * stride[0] - before + k * dilation[0], k) for k in range(deep)]
         seen = [(d, k) for d, k in seen if 0 <= d < depth]
@@ -122,9 +125,15 @@ def convolve_volume(c: Call, transposed: bool, output_padding: list[int]) -> str
 
 
 def _layer(
-    c: Call, x: str, weight: str, seen: list[tuple[int, int]], flat: Conv2d | Conv2dTranspose, bias: list[str],
-    transposed: bool, out_shape: Shape,
-) -> str:  # fmt: skip
+    c: Call,
+    x: str,
+    weight: str,
+    seen: list[tuple[int, int]],
+    flat: Conv2d | Conv2dTranspose,
+    bias: list[str],
+    transposed: bool,
+    out_shape: Shape,
+) -> str:
     """One depth of the result of a 3-D convolution: `seen` pairs depths of the image with depths of the kernel."""
     n, channels, _, height, width = c.shape(x)
     first, second, _, kh, kw = c.shape(weight)
@@ -169,9 +178,7 @@ def pool_volume(c: Call) -> Result:
         flat = MaxPool2d(kernel[1:], stride[1:], sides, dilation[1:], False)
     else:
         flat = AvgPool2d(kernel[1:], stride[1:], sides, False, bool(c.get("count_include_pad", True)))
-    images = [
-        c.op(flat, c.reshape(slice_dim(c, x, 2, d, d + 1), (n, channels, height, width))) for d in range(depth)
-    ]
+    images = [c.op(flat, c.reshape(slice_dim(c, x, 2, d, d + 1), (n, channels, height, width))) for d in range(depth)]
     layers = []
     for at in range((depth + 2 * padding[0] - dilation[0] * (kernel[0] - 1) - 1) // stride[0] + 1):
         seen = [at * stride[0] - padding[0] + k * dilation[0] for k in range(kernel[0])]

@@ -22,12 +22,23 @@ from tbuda_lab.core.ops import Equal, Matmul, Multiply, ReduceSum
 from tbuda_lab.core.ops.host import COMPLEX_CALLS, FALLBACK_CALLS, INTEGER_CALLS, HostCall
 
 MAPPED_ELSEWHERE = {
-    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "div", "gather", "index", "remainder", "scatter_add",
-}  # fmt: skip
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "div",
+    "gather",
+    "index",
+    "remainder",
+    "scatter_add",
+}
 OPERATORS = {
-    "__and__": "bitwise_and", "__or__": "bitwise_or", "__xor__": "bitwise_xor", "__lshift__": "bitwise_left_shift",
+    "__and__": "bitwise_and",
+    "__or__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "__lshift__": "bitwise_left_shift",
     "__rshift__": "bitwise_right_shift",
-}  # fmt: skip
+}
 """By aten's name of an operator of Python, the call that it is."""
 
 

@@ -81,9 +81,12 @@ def weight_or(c: Call, name: str, shape: Shape, fill: float) -> str:
 
 
 @maps(
-    "aten.batch_norm", "aten._native_batch_norm_legit_no_training", "aten._native_batch_norm_legit",
-    "aten.native_batch_norm", "aten.cudnn_batch_norm",
-)  # fmt: skip
+    "aten.batch_norm",
+    "aten._native_batch_norm_legit_no_training",
+    "aten._native_batch_norm_legit",
+    "aten.native_batch_norm",
+    "aten.cudnn_batch_norm",
+)
 def batch_norm(c: Call) -> Result:
     training = bool(c.get("training"))
     if training and c.has("running_mean"):
@@ -133,8 +136,10 @@ def batch_norm_that_updates(c: Call) -> Result:
     variance = reduce_dims(c, c.op(Multiply(), off, off), ReduceAvg, dims)
     count = math.prod(shape) // shape[1]
     parts = ((c.x("running_mean"), mean, momentum), (c.x("running_var"), variance, momentum * count / (count - 1)))
-    running = [c.op(Add(), times(c, old, 1 - momentum), times(c, c.reshape(new, (shape[1],)), weight))
-               for old, new, weight in parts]  # fmt: skip
+    running = [
+        c.op(Add(), times(c, old, 1 - momentum), times(c, c.reshape(new, (shape[1],)), weight))
+        for old, new, weight in parts
+    ]
     return by_own_statistics(c, x, float(c.get("eps"))), None, None, *running
 
 

@@ -80,8 +80,13 @@ def written_at(e: Equation, x: Tensor, places: np.ndarray, values: Tensor) -> Te
     return e.aten.index_select(e.aten.cat([x, values], 0), 0, e.calls.constant(source))  # type: ignore[no-any-return]
 
 
-COMBINED = {"scatter-add": "add", "scatter-mul": "mul", "scatter-min": "minimum", "scatter-max": "maximum",
-            "scatter-sub": "sub"}  # fmt: skip
+COMBINED = {
+    "scatter-add": "add",
+    "scatter-mul": "mul",
+    "scatter-min": "minimum",
+    "scatter-max": "maximum",
+    "scatter-sub": "sub",
+}
 
 
 @translates("scatter", *COMBINED)

@@ -50,20 +50,66 @@ class Equation:
 Translator = Callable[[Equation], Any]
 TABLE: dict[str, Translator] = {}
 UNARY = {
-    "abs": "abs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh",
-    "ceil": "ceil", "cos": "cos", "cosh": "cosh", "erf": "erf", "erfc": "erfc", "exp": "exp", "exp2": "exp2",
-    "expm1": "expm1", "floor": "floor", "is_finite": "isfinite", "log": "log", "log1p": "log1p", "logistic": "sigmoid",
-    "neg": "neg", "rsqrt": "rsqrt", "sign": "sign", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "square": "square",
-    "tan": "tan", "tanh": "tanh",
-    "bessel_i0e": "special_i0e", "bessel_i1e": "special_i1e", "digamma": "digamma", "erf_inv": "erfinv",
+    "abs": "abs",
+    "acos": "acos",
+    "acosh": "acosh",
+    "asin": "asin",
+    "asinh": "asinh",
+    "atan": "atan",
+    "atanh": "atanh",
+    "ceil": "ceil",
+    "cos": "cos",
+    "cosh": "cosh",
+    "erf": "erf",
+    "erfc": "erfc",
+    "exp": "exp",
+    "exp2": "exp2",
+    "expm1": "expm1",
+    "floor": "floor",
+    "is_finite": "isfinite",
+    "log": "log",
+    "log1p": "log1p",
+    "logistic": "sigmoid",
+    "neg": "neg",
+    "rsqrt": "rsqrt",
+    "sign": "sign",
+    "sin": "sin",
+    "sinh": "sinh",
+    "sqrt": "sqrt",
+    "square": "square",
+    "tan": "tan",
+    "tanh": "tanh",
+    "bessel_i0e": "special_i0e",
+    "bessel_i1e": "special_i1e",
+    "digamma": "digamma",
+    "erf_inv": "erfinv",
     "lgamma": "lgamma",
-}  # fmt: skip
+}
 BINARY = {
-    "add": "add", "add_any": "add", "atan2": "atan2", "eq": "eq", "ge": "ge", "gt": "gt", "igamma": "igamma",
-    "igammac": "igammac", "le": "le", "le_to": "le", "lt": "lt", "lt_to": "lt", "max": "maximum", "min": "minimum",
-    "mul": "mul", "ne": "ne", "nextafter": "nextafter", "pow": "pow", "rem": "fmod", "shift_left": "bitwise_left_shift",
-    "shift_right_arithmetic": "bitwise_right_shift", "sub": "sub", "zeta": "special_zeta",
-}  # fmt: skip
+    "add": "add",
+    "add_any": "add",
+    "atan2": "atan2",
+    "eq": "eq",
+    "ge": "ge",
+    "gt": "gt",
+    "igamma": "igamma",
+    "igammac": "igammac",
+    "le": "le",
+    "le_to": "le",
+    "lt": "lt",
+    "lt_to": "lt",
+    "max": "maximum",
+    "min": "minimum",
+    "mul": "mul",
+    "ne": "ne",
+    "nextafter": "nextafter",
+    "pow": "pow",
+    "rem": "fmod",
+    "shift_left": "bitwise_left_shift",
+    "shift_right_arithmetic": "bitwise_right_shift",
+    "sub": "sub",
+    "zeta": "special_zeta",
+}
 SAME = (
     "stop_gradient",
     "copy",
@@ -370,8 +416,13 @@ def argmax(e: Equation) -> Any:
     return e.aten.argmax(e.x() if e.kind == "argmax" else e.aten.neg(e.x()), axis)
 
 
-RUNNING = {"cumsum": "cumsum", "cumprod": "cumprod", "cummax": "cummax", "cummin": "cummin",
-           "cumlogsumexp": "logcumsumexp"}  # fmt: skip
+RUNNING = {
+    "cumsum": "cumsum",
+    "cumprod": "cumprod",
+    "cummax": "cummax",
+    "cummin": "cummin",
+    "cumlogsumexp": "logcumsumexp",
+}
 
 
 @translates(*RUNNING)

@@ -15,6 +15,16 @@ from tbuda_lab.core.frontend.onnx.importer import CONTROL, from_onnx
 from tbuda_lab.core.frontend.onnx.node import TABLE
 
 __all__ = [
-    "CONTROL", "TABLE", "elementwise", "from_onnx", "networks", "optimizers", "quantised", "recurrent", "resize",
-    "shapes", "signals", "vision",
-]  # fmt: skip
+    "CONTROL",
+    "TABLE",
+    "elementwise",
+    "from_onnx",
+    "networks",
+    "optimizers",
+    "quantised",
+    "recurrent",
+    "resize",
+    "shapes",
+    "signals",
+    "vision",
+]

@@ -14,18 +14,55 @@ from tbuda_lab.core.ops import Add, HostCall, RoundFloat, Softmax
 from tbuda_lab.core.ops.rounding import FORMATS, Bitcast
 
 UNARY = {
-    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
-    "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Erfc": "erfc",
+    "Abs": "abs",
+    "Acos": "acos",
+    "Acosh": "acosh",
+    "Asin": "asin",
+    "Asinh": "asinh",
+    "Atan": "atan",
+    "Atanh": "atanh",
+    "Ceil": "ceil",
+    "Cos": "cos",
+    "Cosh": "cosh",
+    "Erf": "erf",
+    "Erfc": "erfc",
     "Exp": "exp",
-    "Floor": "floor", "HardSwish": "hardswish", "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
-    "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin",
-    "Sinh": "sinh", "Softplus": "softplus", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh", "IsNaN": "isnan",
-}  # fmt: skip
+    "Floor": "floor",
+    "HardSwish": "hardswish",
+    "Log": "log",
+    "Mish": "mish",
+    "Neg": "neg",
+    "Not": "logical_not",
+    "Reciprocal": "reciprocal",
+    "Relu": "relu",
+    "Round": "round",
+    "Sigmoid": "sigmoid",
+    "Sign": "sign",
+    "Sin": "sin",
+    "Sinh": "sinh",
+    "Softplus": "softplus",
+    "Sqrt": "sqrt",
+    "Tan": "tan",
+    "Tanh": "tanh",
+    "IsNaN": "isnan",
+}
 BINARY = {
-    "Add": "add", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor", "Equal": "eq",
-    "Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqual": "le", "Mul": "mul", "Or": "logical_or",
-    "And": "logical_and", "Pow": "pow", "Sub": "sub", "Xor": "logical_xor",
-}  # fmt: skip
+    "Add": "add",
+    "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor",
+    "Equal": "eq",
+    "Greater": "gt",
+    "GreaterOrEqual": "ge",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "Mul": "mul",
+    "Or": "logical_or",
+    "And": "logical_and",
+    "Pow": "pow",
+    "Sub": "sub",
+    "Xor": "logical_xor",
+}
 
 
 def _one(op_type: str, name: str) -> None:
@@ -224,8 +261,10 @@ def as_kind(n: OnnxNode, x: Tensor, to: int) -> Tensor:
 @translates("BitCast")
 def bit_cast(n: OnnxNode) -> Any:
     """Both types by ONNX's names, for torch's says less."""
-    names = [read.onnx.TensorProto.DataType.Name(kind or 1).lower() for kind in
-             (n.scope.kind_of(n.proto.input[0]), int(n.attr("to")))]  # fmt: skip
+    names = [
+        read.onnx.TensorProto.DataType.Name(kind or 1).lower()
+        for kind in (n.scope.kind_of(n.proto.input[0]), int(n.attr("to")))
+    ]
     plain = {"float": "float32", "double": "float64"}
     source, target = (plain.get(name, name) for name in names)
     if not all(hasattr(torch, name) for name in (source, target)):

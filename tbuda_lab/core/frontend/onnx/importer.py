@@ -150,8 +150,10 @@ class _OnnxImporter:
         if kind.WhichOneof("value") == "tensor_type":
             return [(entry.name, kind.tensor_type)]
         if kind.WhichOneof("value") != "sequence_type" or entry.name not in samples:
-            raise ModelError(f"input {entry.name!r} is a {entry.type.WhichOneof('value')}; only tensors have a form "
-                             "here, and sequences of them of which sample inputs say how long they are")
+            raise ModelError(
+                f"input {entry.name!r} is a {entry.type.WhichOneof('value')}; only tensors have a form "
+                "here, and sequences of them of which sample inputs say how long they are"
+            )
         parts = samples.pop(entry.name)
         scope.values[entry.name] = []
         names = [f"{entry.name}[{k}]" for k in range(len(parts))]
@@ -181,8 +183,10 @@ class _OnnxImporter:
             values = results if isinstance(results, tuple) else (results,)
             for k, name in enumerate(node.output):
                 if name in scope.values:
-                    raise ModelError(f"{node.name or node.op_type} computes {name!r}, which another node, an input or "
-                                     "an initialiser gives")
+                    raise ModelError(
+                        f"{node.name or node.op_type} computes {name!r}, which another node, an input or "
+                        "an initialiser gives"
+                    )
                 if name and node.op_type == "Cast":
                     scope.kinds[name] = next((int(a.i) for a in node.attribute if a.name == "to"), 0)
                 if name:
@@ -230,9 +234,14 @@ class _OnnxImporter:
         return values
 
     def _function(
-        self, function: Any, operands: list[Any], attributes: Mapping[str, Any], origin: Origin, scope: Scope,
+        self,
+        function: Any,
+        operands: list[Any],
+        attributes: Mapping[str, Any],
+        origin: Origin,
+        scope: Scope,
         caller: Any = None,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """The body of a function that the model (or the standard) defines, with its attributes put in."""
         if scope.depth >= DEEPEST:
             raise ModelError(f"functions of the model call each other more than {DEEPEST} deep at {origin.module}")

@@ -345,9 +345,17 @@ def softmax(n: OnnxNode) -> Any:
 
 # -- reductions ----------------------------------------------------------------------------------------------
 @translates(
-    "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-    "ReduceLogSumExp", "ReduceSumSquare",
-)  # fmt: skip
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceSumSquare",
+)
 def reduce(n: OnnxNode) -> Any:
     axes, keep, x = n.ints_or_attr(1, "axes"), bool(n.attr("keepdims", 1)), n.x()
     if not axes:

@@ -84,8 +84,10 @@ class OnnxNode:
             return torch.from_numpy(stored.value)
         decided = self.calls.decided(value)
         if decided is None:
-            raise CannotMap(f"its {what} depends on an input of the model; it must be a constant, or be decided by "
-                            "sample inputs of whole numbers")
+            raise CannotMap(
+                f"its {what} depends on an input of the model; it must be a constant, or be decided by "
+                "sample inputs of whole numbers"
+            )
         return decided
 
     def ints(self, position: int, what: str) -> list[int]:

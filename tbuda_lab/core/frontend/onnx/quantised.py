@@ -39,9 +39,15 @@ def dequantise(n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis:
 
 
 def quantise(
-    n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int, dtype: torch.dtype, block: int = 0,
+    n: OnnxNode,
+    x: Tensor,
+    scale: Tensor,
+    zero: Tensor | None,
+    axis: int,
+    dtype: torch.dtype,
+    block: int = 0,
     limits: tuple[float, float] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """round(x / scale) + zero, cut to what the type holds, or to limits of its own."""
     least, most = limits or (float(torch.iinfo(dtype).min), float(torch.iinfo(dtype).max))
     y = n.aten.round(n.aten.div(x, _spread(n, x, scale, axis, block)))

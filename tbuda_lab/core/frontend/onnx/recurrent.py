@@ -12,9 +12,12 @@ from tbuda_lab.core.frontend.aten.call import CannotMap
 from tbuda_lab.core.frontend.onnx.node import OnnxNode, translates
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "Sigmoid": torch.sigmoid, "Tanh": torch.tanh, "Relu": torch.relu,
-    "Softsign": torch.nn.functional.softsign, "Softplus": torch.nn.functional.softplus,
-}  # fmt: skip
+    "Sigmoid": torch.sigmoid,
+    "Tanh": torch.tanh,
+    "Relu": torch.relu,
+    "Softsign": torch.nn.functional.softsign,
+    "Softplus": torch.nn.functional.softplus,
+}
 DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -81,9 +84,20 @@ def _state(initial: Tensor | None, d: int, layout: int, x: Tensor, batch: int, h
 
 
 def _step(
-    kind: str, x: Tensor, h: Tensor, c: Tensor, w: Tensor, r: Tensor, wb: Tensor, rb: Tensor,
-    act: list[Callable[[Tensor], Tensor]], hidden: int, clip: float | None, peep: Any, linear_before_reset: int,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    kind: str,
+    x: Tensor,
+    h: Tensor,
+    c: Tensor,
+    w: Tensor,
+    r: Tensor,
+    wb: Tensor,
+    rb: Tensor,
+    act: list[Callable[[Tensor], Tensor]],
+    hidden: int,
+    clip: float | None,
+    peep: Any,
+    linear_before_reset: int,
+) -> tuple[Tensor, Tensor]:
     def cut(v: Tensor) -> Tensor:
         return v if clip is None else torch.clamp(v, -clip, clip)
 

@@ -41,8 +41,11 @@ def resize(n: OnnxNode) -> Any:
     smooth = bool(n.attr("antialias", 0)) and any(s < 1 for s in scales)
     crops = _crops(n, axes) if where == "tf_crop_and_resize" else {}
     rounding = n.attr("nearest_mode", "floor" if upsample else "round_prefer_floor")
-    moved = [(a, s, r) for a, s, r in zip(axes, sizes, scales, strict=True)
-             if s != shape[a] or r != 1.0 or crops.get(a, (0.0, 1.0)) != (0.0, 1.0)]  # fmt: skip
+    moved = [
+        (a, s, r)
+        for a, s, r in zip(axes, sizes, scales, strict=True)
+        if s != shape[a] or r != 1.0 or crops.get(a, (0.0, 1.0)) != (0.0, 1.0)
+    ]
     image = rank == 4 and {a for a, _, _ in moved} <= {2, 3}
     exact = all(r * shape[a] == s for a, s, r in moved)
     torch_like = where in ("half_pixel", "pytorch_half_pixel", "align_corners")
@@ -72,9 +75,15 @@ def _crops(n: OnnxNode, axes: list[int]) -> dict[int, tuple[float, float]]:
 
 
 def _resizing(
-    n: OnnxNode, size: int, target: int, scale: float, mode: str, where: str, rounding: str,
+    n: OnnxNode,
+    size: int,
+    target: int,
+    scale: float,
+    mode: str,
+    where: str,
+    rounding: str,
     crop: tuple[float, float] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, np.ndarray]:
     """(wanted, given) weights of the pixels of one dim, and which of those wanted lie outside of the image. crop: the
     part of it that is kept."""
     weights, source = _weights(n, size, target, scale, mode, where, rounding, crop)
@@ -83,9 +92,15 @@ def _resizing(
 
 
 def _weights(
-    n: OnnxNode, size: int, target: int, scale: float, mode: str, where: str, rounding: str,
+    n: OnnxNode,
+    size: int,
+    target: int,
+    scale: float,
+    mode: str,
+    where: str,
+    rounding: str,
     crop: tuple[float, float] | None,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, np.ndarray]:
     """The weights, and where each pixel is read."""
     out = np.arange(target, dtype=np.float64)
     if where == "align_corners":
@@ -106,9 +121,11 @@ def _weights(
     weights = np.zeros((target, size))
     if mode == "nearest":
         at = {
-            "round_prefer_floor": np.ceil(source - 0.5), "round_prefer_ceil": np.floor(source + 0.5),
-            "floor": np.floor(source), "ceil": np.ceil(source),
-        }[rounding]  # fmt: skip
+            "round_prefer_floor": np.ceil(source - 0.5),
+            "round_prefer_ceil": np.floor(source + 0.5),
+            "floor": np.floor(source),
+            "ceil": np.ceil(source),
+        }[rounding]
         weights[np.arange(target), at.astype(int).clip(0, size - 1)] = 1
         return weights, source
     low = np.floor(source)

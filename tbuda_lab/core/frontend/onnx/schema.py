@@ -36,11 +36,14 @@ def _by_standard(n: OnnxNode) -> None:
     for attribute in n.proto.attribute:
         known = schema.attributes.get(attribute.name)
         if known is None:
-            raise CannotMap(f"it has no attribute {attribute.name!r}; there are "
-                            f"{', '.join(sorted(schema.attributes)) or 'none'}")
+            raise CannotMap(
+                f"it has no attribute {attribute.name!r}; there are {', '.join(sorted(schema.attributes)) or 'none'}"
+            )
         if attribute.type and not attribute.ref_attr_name and int(known.type.value) != int(attribute.type):
-            raise CannotMap(f"its attribute {attribute.name!r} is of type {kinds.Name(int(known.type.value))}, not "
-                            f"{kinds.Name(attribute.type)}")
+            raise CannotMap(
+                f"its attribute {attribute.name!r} is of type {kinds.Name(int(known.type.value))}, not "
+                f"{kinds.Name(attribute.type)}"
+            )
     given = {attribute.name for attribute in n.proto.attribute}
     missing = [name for name, a in schema.attributes.items() if a.required and name not in given]
     if missing:
@@ -160,17 +163,39 @@ def _recurrent(gates: int) -> Check:
 
 
 RULES: dict[str, Check] = {
-    "Conv": _conv((0, 1, 2)), "ConvTranspose": _conv((0, 1, 2), transposed=True), "ConvInteger": _conv((0, 1, 9)),
+    "Conv": _conv((0, 1, 2)),
+    "ConvTranspose": _conv((0, 1, 2), transposed=True),
+    "ConvInteger": _conv((0, 1, 9)),
     "QLinearConv": _conv((0, 3, 8)),
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
     **dict.fromkeys(
-        ("ArgMax", "ArgMin", "Concat", "Flatten", "Gather", "GatherElements", "Hardmax", "LayerNormalization",
-         "LogSoftmax", "LpNormalization", "OneHot", "RMSNormalization", "ScatterElements", "Softmax", "Split", "TopK"),
+        (
+            "ArgMax",
+            "ArgMin",
+            "Concat",
+            "Flatten",
+            "Gather",
+            "GatherElements",
+            "Hardmax",
+            "LayerNormalization",
+            "LogSoftmax",
+            "LpNormalization",
+            "OneHot",
+            "RMSNormalization",
+            "ScatterElements",
+            "Softmax",
+            "Split",
+            "TopK",
+        ),
         _axis,
     ),
-    "Transpose": _transpose, "BatchNormalization": _channels(1, 2, 3, 4), "InstanceNormalization": _channels(1, 2),
-    "LSTM": _recurrent(4), "GRU": _recurrent(3), "RNN": _recurrent(1),
-}  # fmt: skip
+    "Transpose": _transpose,
+    "BatchNormalization": _channels(1, 2, 3, 4),
+    "InstanceNormalization": _channels(1, 2),
+    "LSTM": _recurrent(4),
+    "GRU": _recurrent(3),
+    "RNN": _recurrent(1),
+}
 """By op type, what its attributes have to do with its operands."""
 
 __all__ = ["RULES", "check"]

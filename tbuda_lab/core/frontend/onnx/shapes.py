@@ -81,9 +81,12 @@ def axis_of(axis: int, rank: int) -> int:
 @translates("Constant")
 def constant(n: OnnxNode) -> Any:
     for name, dtype in (
-        ("value", None), ("value_float", torch.float32), ("value_floats", torch.float32), ("value_int", torch.int64),
+        ("value", None),
+        ("value_float", torch.float32),
+        ("value_floats", torch.float32),
+        ("value_int", torch.int64),
         ("value_ints", torch.int64),
-    ):  # fmt: skip
+    ):
         value = n.attr(name)
         if value is not None:
             return n.constant(value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=dtype))

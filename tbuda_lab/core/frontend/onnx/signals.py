@@ -47,8 +47,9 @@ def discrete_fourier_transform(n: OnnxNode) -> Any:
         sign[torch.from_numpy(mirrored), 1] = -1.0
         places = [1] * rank
         places[axis], places[-1] = full, 2
-        whole = n.aten.mul(n.aten.index_select(x, axis, n.constant(torch.from_numpy(source))),
-                           n.constant(sign.reshape(places)))  # fmt: skip
+        whole = n.aten.mul(
+            n.aten.index_select(x, axis, n.constant(torch.from_numpy(source))), n.constant(sign.reshape(places))
+        )
         return n.aten.slice(_fourier(n, whole, axis, True, False), rank - 1, 0, 1)
     if length and length < size:
         x = n.aten.slice(x, axis, 0, length)

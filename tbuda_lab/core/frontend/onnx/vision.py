@@ -87,9 +87,10 @@ def _bilinear(n: OnnxNode, x: Tensor, y_at: Tensor, x_at: Tensor, outside: float
     low: list[Tensor] = []
     part: list[Tensor] = []
     for at, size in limits:
-        near = n.aten.logical_and(n.aten.gt(at, -outside) if outside == 1.0 else n.aten.ge(at, -outside),
-                                  n.aten.lt(at, size - 1 + outside) if outside == 1.0 else
-                                  n.aten.le(at, size - 1 + outside))  # fmt: skip
+        near = n.aten.logical_and(
+            n.aten.gt(at, -outside) if outside == 1.0 else n.aten.ge(at, -outside),
+            n.aten.lt(at, size - 1 + outside) if outside == 1.0 else n.aten.le(at, size - 1 + outside),
+        )
         inside = near if not low else n.aten.logical_and(inside, near)
         floor = n.aten.floor(at)
         low.append(floor)
@@ -126,8 +127,10 @@ def deformed_convolution(n: OnnxNode) -> Any:
     pads, groups, parts = list(n.attr("pads") or [0] * 4), n.attr("group", 1), n.attr("offset_group", 1)
     out = list(n.shape(2)[2:])
     places, count = math.prod(out), math.prod(kernel)
-    base = [torch.arange(k)[:, None] * d - p + torch.arange(o)[None] * s
-            for k, d, p, o, s in zip(kernel, dilation, pads[:2], out, stride, strict=True)]  # fmt: skip
+    base = [
+        torch.arange(k)[:, None] * d - p + torch.arange(o)[None] * s
+        for k, d, p, o, s in zip(kernel, dilation, pads[:2], out, stride, strict=True)
+    ]
     rows = base[0][:, None, :, None].expand(*kernel, *out).reshape(count * places).float()
     columns = base[1][None, :, None, :].expand(*kernel, *out).reshape(count * places).float()
     offsets = n.reshape(n.x(2), (batch, parts, count, 2, places))

@@ -51,8 +51,11 @@ def links_by_name(graph: Graph, loops: Mapping[str, Any]) -> list[CacheLink]:
         if not readers:
             names = ", ".join(str(n.attrs.get("argument", n.name)) for n in graph.inputs)
             raise ModelError(f"loopback_outputs names {name!r}; the subgraphs take {names}")
-        pairs = [(number, value) for number, _ in readers] if isinstance(value, int) else (
-            [value] if isinstance(value, tuple) else value)  # fmt: skip
+        pairs = (
+            [(number, value) for number, _ in readers]
+            if isinstance(value, int)
+            else ([value] if isinstance(value, tuple) else value)
+        )
         writers = tuple((number, _output(graph, name, number, index)) for number, index in _pairs(name, pairs))
         links.append(CacheLink(tuple(readers), writers))
     return links
@@ -120,15 +123,23 @@ def _written_once(graph: Graph, number: int, outputs: list[Node], used: set[str]
     for other in sorted({subgraph_of_node(node) for node in graph.inputs} - {number}):
         for shape in dict.fromkeys(output.shape for output in outputs):
             of_shape = [o for o in outputs if o.shape == shape]
-            inputs = [n for n in graph.inputs if n.name not in used and n.shape == shape
-                      and subgraph_of_node(n) == other]  # fmt: skip
+            inputs = [
+                n for n in graph.inputs if n.name not in used and n.shape == shape and subgraph_of_node(n) == other
+            ]
             if inputs and len(inputs) != len(of_shape):
                 raise ModelError(
                     "enable_link_past_cache_ios cannot tell which inputs are caches",
-                    [Diagnostic("error", inputs[0].name, "subgraphs", f"subgraph {number} gives {len(of_shape)} "
-                                f"outputs of shape {shape}, subgraph {other} takes {len(inputs)} inputs of it",
-                                "name them: loopback_outputs={input: (subgraph, output)}")],
-                )  # fmt: skip
+                    [
+                        Diagnostic(
+                            "error",
+                            inputs[0].name,
+                            "subgraphs",
+                            f"subgraph {number} gives {len(of_shape)} "
+                            f"outputs of shape {shape}, subgraph {other} takes {len(inputs)} inputs of it",
+                            "name them: loopback_outputs={input: (subgraph, output)}",
+                        )
+                    ],
+                )
             for output, node in zip(of_shape, inputs, strict=False):
                 readers[output.name].append((other, node))
                 used.add(node.name)
@@ -150,8 +161,11 @@ def _weight_behind(graph: Graph, output: Node) -> tuple[str | None, str | None]:
             heads |= len(node.shape) == 4
             name = node.sources[0]
         elif isinstance(node.op, Add) and any(_is_stored(graph, s) for s in node.sources):
-            name = next(s for s in node.sources if not _is_stored(graph, s)) if not all(
-                _is_stored(graph, s) for s in node.sources) else node.sources[0]  # fmt: skip
+            name = (
+                next(s for s in node.sources if not _is_stored(graph, s))
+                if not all(_is_stored(graph, s) for s in node.sources)
+                else node.sources[0]
+            )
         elif isinstance(node.op, Matmul) and heads:
             weights = [_before_moves(graph, s) for s in node.sources]
             weight = next((w for w in weights[:2] if graph[w].kind is NodeKind.PARAMETER), None)

@@ -198,7 +198,6 @@ def open_model(model: Any, name: str = "model") -> Any:
     if type(model).__name__ == "ModelProto" and type(model).__module__.startswith("onnx"):
         return OnnxModule(name, model)
     if {cls.__module__.split(".")[0] for cls in type(model).__mro__} & {"keras", "tensorflow"}:
-
         return TFModule(name, model)
     return model.module() if isinstance(model, torch.export.ExportedProgram) else model
 
@@ -276,8 +275,9 @@ class TFModule(OnnxModule):
         ForeignModule.__init__(self, name)
         _converter()
         if not callable(module):
-            raise ModelError(f"TFModule {name!r} takes a Keras model, a tf.function or a tf.Module, not "
-                             f"{type(module).__name__}")
+            raise ModelError(
+                f"TFModule {name!r} takes a Keras model, a tf.function or a tf.Module, not {type(module).__name__}"
+            )
         self.tf_module, self.onnx_path = module, None
         signature = _declared_inputs(module)
         self.module = None if signature is None else read.load(_proto(module, signature))[0]
@@ -287,9 +287,11 @@ class TFModule(OnnxModule):
         if self.module is not None:
             return super().trace(sample_inputs, name, progress)
         if sample_inputs is None:
-            raise InputError(f"TFModule {self.get_name()!r} needs sample inputs: {type(self.tf_module).__name__} "
-                             "declares no shapes of its inputs (a Keras model does with keras.Input, a tf.function "
-                             "with input_signature)")
+            raise InputError(
+                f"TFModule {self.get_name()!r} needs sample inputs: {type(self.tf_module).__name__} "
+                "declares no shapes of its inputs (a Keras model does with keras.Input, a tf.function "
+                "with input_signature)"
+            )
         samples = tensors(sample_inputs)
         key = tuple((tuple(t.shape), t.dtype) for t in samples)
         if key not in self._of_shapes:
@@ -305,8 +307,10 @@ class TFModule(OnnxModule):
 
     def backward(self, *args: Any) -> None:
         """Raises `NotSupported`: TensorFlow takes gradients from a tape that watched the call."""
-        raise not_supported("TFModule.backward", "take gradients with tf.GradientTape around `call`, or bring the "
-                            "model to PyTorch to train it on a device")
+        raise not_supported(
+            "TFModule.backward",
+            "take gradients with tf.GradientTape around `call`, or bring the model to PyTorch to train it on a device",
+        )
 
     def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """TensorFlow's own answer."""
@@ -341,15 +345,20 @@ def graph_outputs(graph: Any, names: Sequence[str] | None) -> list[str]:
     """
     if not names:
         read = {source.lstrip("^").split(":")[0] for node in graph.node for source in node.input}
-        last = [node.name for node in graph.node
-                if node.name not in read and node.op not in ("Placeholder", "Const", "NoOp")]
+        last = [
+            node.name
+            for node in graph.node
+            if node.name not in read and node.op not in ("Placeholder", "Const", "NoOp")
+        ]
         return [f"{name}:0" for name in last]
     nodes = {node.name for node in graph.node}
     unknown = [name for name in names if name.split(":")[0] not in nodes]
     if unknown:
         close = get_close_matches(unknown[0].split(":")[0], nodes, 3)
-        raise ModelError(f"the GraphDef has no node {unknown[0].split(':')[0]!r} for output_names"
-                         + (f"; close names: {', '.join(close)}" if close else f"; it has {len(nodes)} nodes"))
+        raise ModelError(
+            f"the GraphDef has no node {unknown[0].split(':')[0]!r} for output_names"
+            + (f"; close names: {', '.join(close)}" if close else f"; it has {len(nodes)} nodes")
+        )
     return [name if ":" in name else f"{name}:0" for name in names]
 
 

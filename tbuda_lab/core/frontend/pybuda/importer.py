@@ -30,8 +30,19 @@ from tbuda_lab.core.ops.reduce import Matmul, ReduceAvg
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import Cast, Gelu
 
-_ON_FLOATS = (Matmul, Conv2d, Conv2dTranspose, Softmax, LogSoftmax, Layernorm, Batchnorm, ReduceAvg, AvgPool2d,
-              MaxPool2d, Gelu)  # fmt: skip
+_ON_FLOATS = (
+    Matmul,
+    Conv2d,
+    Conv2dTranspose,
+    Softmax,
+    LogSoftmax,
+    Layernorm,
+    Batchnorm,
+    ReduceAvg,
+    AvgPool2d,
+    MaxPool2d,
+    Gelu,
+)
 _KEEPS_INTEGERS: tuple[type[NdOp], ...] = (Add, Subtract, Multiply, Maximum, Minimum, *MOVES)
 
 
@@ -78,15 +89,25 @@ def _sample(shape: Sequence[int], dtype: str) -> torch.Tensor:
 
 
 def _one(
-    module: Module, sample_inputs: Any, training: bool = False, progress: Callable[[str], None] | None = None,
-    drops: bool = False, whole: bool = False,
-) -> Graph:  # fmt: skip
+    module: Module,
+    sample_inputs: Any,
+    training: bool = False,
+    progress: Callable[[str], None] | None = None,
+    drops: bool = False,
+    whole: bool = False,
+) -> Graph:
     if isinstance(module, PyTorchModule):
         dropouts: list[Origin] = []
         graph = from_torch(
-            module.module, sample_inputs, name=module.get_name(), progress=progress, dropouts=dropouts,
-            drops=(lambda _: True) if drops else None, trains=training, whole=whole,
-        )  # fmt: skip
+            module.module,
+            sample_inputs,
+            name=module.get_name(),
+            progress=progress,
+            dropouts=dropouts,
+            drops=(lambda _: True) if drops else None,
+            trains=training,
+            whole=whole,
+        )
         if training:
             _warn_dropouts(module.module, dropouts)
             batch = 1 if whole else bind(module.module.forward, sample_inputs).microbatch
@@ -108,11 +129,14 @@ def _one(
 def _warn_dropouts(module: torch.nn.Module, dropouts: list[Origin]) -> None:
     """Warn of `F.dropout` in layers in training mode; modules of dropout are named by the device (`warn_modes`)."""
     layers = dict(module.named_modules())
-    places = sorted({
-        o.location for o in dropouts
-        if not isinstance(layers.get(o.module), torch.nn.modules.dropout._DropoutNd)
-        and (o.module not in layers or layers[o.module].training)
-    })  # fmt: skip
+    places = sorted(
+        {
+            o.location
+            for o in dropouts
+            if not isinstance(layers.get(o.module), torch.nn.modules.dropout._DropoutNd)
+            and (o.module not in layers or layers[o.module].training)
+        }
+    )
     if places:
         shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
         warnings.warn(
@@ -196,8 +220,14 @@ def _integers_as_floats(graph: Graph) -> Graph:
         elif isinstance(node.op, _ON_FLOATS):
             for port, source in enumerate(node.sources):
                 if source in integers:
-                    cast = Node(graph.unique(f"{node.name}.float{port}"), NodeKind.OP, graph[source].shape,
-                                Cast("float32"), (Edge(source),), origin=node.origin)  # fmt: skip
+                    cast = Node(
+                        graph.unique(f"{node.name}.float{port}"),
+                        NodeKind.OP,
+                        graph[source].shape,
+                        Cast("float32"),
+                        (Edge(source),),
+                        origin=node.origin,
+                    )
                     nodes[cast.name] = cast
                     edge = dataclasses.replace(node.inputs[port], source=cast.name)
                     node.inputs = (*node.inputs[:port], edge, *node.inputs[port + 1 :])

@@ -66,8 +66,11 @@ class PyTorchModule(Module):
         parameters' gradients add up in their `grad`. Raises `PyBudaModelError` for anything but such pairs."""
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in args):
             raise PyBudaModelError(f"{self.get_name()}.backward takes pairs (output, gradient of it)")
-        outputs, gradients = ([to_torch(t) if isinstance(t, Tensor) else t for t in side]
-                              for side in zip(*args, strict=True)) if args else ([], [])
+        outputs, gradients = (
+            ([to_torch(t) if isinstance(t, Tensor) else t for t in side] for side in zip(*args, strict=True))
+            if args
+            else ([], [])
+        )
         torch.autograd.backward(outputs, gradients)
 
     def add_parameter(self, name: str, parameter: Parameter, prepend_name: bool = False) -> None:

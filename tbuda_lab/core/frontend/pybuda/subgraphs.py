@@ -88,8 +88,10 @@ def with_rotation(graph: Graph, links: Sequence[CacheLink], number: int) -> list
         (_, cache), (_, output) = link.readers[0], growing[0]
         rows = output.shape[-2] - cache.shape[-2]
         if not 0 < rows < cache.shape[-2]:
-            raise ModelError(f"{cache.name} of shape {cache.shape} cannot be rotated: {output.name} of shape "
-                             f"{output.shape} is to be the cache with new rows joined behind it")
+            raise ModelError(
+                f"{cache.name} of shape {cache.shape} cannot be rotated: {output.name} of shape "
+                f"{output.shape} is to be the cache with new rows joined behind it"
+            )
         attrs = {"dtype": "float32", SUBGRAPH: number, PLACE: len(result), "argument": cache.name}
         view = graph.add(Node(graph.unique(f"{cache.name}.rotated"), NodeKind.INPUT, cache.shape, attrs=attrs))
         names = []
@@ -97,10 +99,16 @@ def with_rotation(graph: Graph, links: Sequence[CacheLink], number: int) -> list
             op = Index(-2, start, stop)
             node = Node(graph.unique(f"{view.name}.rows"), NodeKind.OP, op.infer(cache.shape), op, (Edge(view.name),))
             names.append(graph.add(node).name)
-        all_rows = Node(graph.unique(f"{view.name}.all"), NodeKind.OP, cache.shape, Concatenate(-2),
-                      tuple(map(Edge, names)))  # fmt: skip
-        end = Node(graph.unique(f"{view.name}.output"), NodeKind.OUTPUT, cache.shape,
-                   inputs=(Edge(graph.add(all_rows).name),), attrs={PHASE: forward_part(number)})  # fmt: skip
+        all_rows = Node(
+            graph.unique(f"{view.name}.all"), NodeKind.OP, cache.shape, Concatenate(-2), tuple(map(Edge, names))
+        )
+        end = Node(
+            graph.unique(f"{view.name}.output"),
+            NodeKind.OUTPUT,
+            cache.shape,
+            inputs=(Edge(graph.add(all_rows).name),),
+            attrs={PHASE: forward_part(number)},
+        )
         graph.add(end)
         result.append(CacheLink((*link.readers, (number, view)), (*link.writers, (number, end))))
     return result
@@ -220,9 +228,16 @@ class _Cache:
             raise ModelError(
                 f"{output.name} is written over the cache {view!r}, which its subgraph reads, and does not depend on "
                 "it",
-                [Diagnostic("error", output.name, "subgraphs", "it could be written before it is read",
-                            "return it as an output, and give it to the next run as an input")],
-            )  # fmt: skip
+                [
+                    Diagnostic(
+                        "error",
+                        output.name,
+                        "subgraphs",
+                        "it could be written before it is read",
+                        "return it as an output, and give it to the next run as an input",
+                    )
+                ],
+            )
         graph.nodes.pop(output.name)
         node = Node(graph.unique(f"{target}.write"), NodeKind.OUTPUT, self.shape, inputs=(Edge(value),))
         node.origin, node.attrs = output.origin, attrs
@@ -246,16 +261,30 @@ class _Cache:
         if len(dims) != 1 or shape[dims[0]] > self.shape[dims[0]] or dims[0] < len(shape) - 2:
             raise ModelError(
                 f"output {output.name!r} of shape {shape} has no place in a cache of shape {self.shape}",
-                [Diagnostic("error", output.name, "subgraphs", "sizes differ in one dim, the last or the one before "
-                            "it, and the cache is the larger", "return the new rows alone, or joined with the cache")],
-            )  # fmt: skip
+                [
+                    Diagnostic(
+                        "error",
+                        output.name,
+                        "subgraphs",
+                        "sizes differ in one dim, the last or the one before it, and the cache is the larger",
+                        "return the new rows alone, or joined with the cache",
+                    )
+                ],
+            )
         dim, places, rows = dims[0] - len(shape), self.shape[dims[0]], shape[dims[0]]
         if before is None:
             raise ModelError(
                 f"output {output.name!r} is a part of the cache, which its subgraph does not take",
-                [Diagnostic("error", output.name, "subgraphs", "the rest of the cache is kept by reading it",
-                            "let the module take the cache as an input too, or return all of it")],
-            )  # fmt: skip
+                [
+                    Diagnostic(
+                        "error",
+                        output.name,
+                        "subgraphs",
+                        "the rest of the cache is kept by reading it",
+                        "let the module take the cache as an input too, or return all of it",
+                    )
+                ],
+            )
         keep = self._mask(number, "keep", dim, places, rows)
         place = self._mask(number, "place", dim, places, rows)
         operands = (place, new) if dim == -2 else (new, place)
@@ -270,8 +299,12 @@ class _Cache:
             if node.attrs.get(SUBGRAPH) == number and node.attrs.get(ROWS) == key:
                 return node.name
         lead = (1,) * (len(self.shape) - 2)
-        size = {("place", -2): (places, rows), ("place", -1): (rows, places), ("keep", -2): (places, 1),
-                ("keep", -1): (1, places)}[kind, dim]  # fmt: skip
+        size = {
+            ("place", -2): (places, rows),
+            ("place", -1): (rows, places),
+            ("keep", -2): (places, 1),
+            ("keep", -1): (1, places),
+        }[kind, dim]
         name = self.graph.unique(f"cache_{kind}_{number}")
         attrs = {"dtype": "float32", "argument": name, SUBGRAPH: number, ROWS: key}
         return self.graph.add(Node(name, NodeKind.INPUT, (*lead, *size), attrs=attrs)).name

@@ -21,8 +21,15 @@ from tbuda_lab.core.graph import Graph, Origin, ShapeError
 MISSING = "reading TFLite models needs the packages tflite and flatbuffers: pip install 'tbuda-lab[tflite]'"
 LARGEST = 2**31
 KINDS = {
-    0: np.float32, 1: np.float16, 2: np.int32, 3: np.uint8, 4: np.int64, 6: np.bool_, 7: np.int16, 9: np.int8,
-}  # fmt: skip
+    0: np.float32,
+    1: np.float16,
+    2: np.int32,
+    3: np.uint8,
+    4: np.int64,
+    6: np.bool_,
+    7: np.int16,
+    9: np.int8,
+}
 """Element types of the schema by number."""
 
 

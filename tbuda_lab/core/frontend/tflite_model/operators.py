@@ -81,17 +81,45 @@ class Operator:
 
 TABLE: dict[str, Callable[[Operator], Any]] = {}
 UNARY = {
-    "ABS": "abs", "CEIL": "ceil", "COS": "cos", "EXP": "exp", "FLOOR": "floor", "HARD_SWISH": "hardswish", "LOG": "log",
-    "LOGICAL_NOT": "logical_not", "LOGISTIC": "sigmoid", "NEG": "neg", "RELU": "relu", "ROUND": "round",
-    "RSQRT": "rsqrt", "SIGN": "sign", "SIN": "sin", "SQRT": "sqrt", "SQUARE": "square", "TANH": "tanh",
-}  # fmt: skip
+    "ABS": "abs",
+    "CEIL": "ceil",
+    "COS": "cos",
+    "EXP": "exp",
+    "FLOOR": "floor",
+    "HARD_SWISH": "hardswish",
+    "LOG": "log",
+    "LOGICAL_NOT": "logical_not",
+    "LOGISTIC": "sigmoid",
+    "NEG": "neg",
+    "RELU": "relu",
+    "ROUND": "round",
+    "RSQRT": "rsqrt",
+    "SIGN": "sign",
+    "SIN": "sin",
+    "SQRT": "sqrt",
+    "SQUARE": "square",
+    "TANH": "tanh",
+}
 BINARY = {
-    "EQUAL": "eq", "FLOOR_MOD": "remainder", "GREATER": "gt", "GREATER_EQUAL": "ge", "LESS": "lt", "LESS_EQUAL": "le",
-    "LOGICAL_AND": "logical_and", "LOGICAL_OR": "logical_or", "MAXIMUM": "maximum", "MINIMUM": "minimum",
-    "NOT_EQUAL": "ne", "POW": "pow",
-}  # fmt: skip
-WITH_ACTIVATION = {"ADD": ("add", "AddOptions"), "SUB": ("sub", "SubOptions"), "MUL": ("mul", "MulOptions"),
-                   "DIV": ("div", "DivOptions")}  # fmt: skip
+    "EQUAL": "eq",
+    "FLOOR_MOD": "remainder",
+    "GREATER": "gt",
+    "GREATER_EQUAL": "ge",
+    "LESS": "lt",
+    "LESS_EQUAL": "le",
+    "LOGICAL_AND": "logical_and",
+    "LOGICAL_OR": "logical_or",
+    "MAXIMUM": "maximum",
+    "MINIMUM": "minimum",
+    "NOT_EQUAL": "ne",
+    "POW": "pow",
+}
+WITH_ACTIVATION = {
+    "ADD": ("add", "AddOptions"),
+    "SUB": ("sub", "SubOptions"),
+    "MUL": ("mul", "MulOptions"),
+    "DIV": ("div", "DivOptions"),
+}
 
 
 def translates(*names: str) -> Callable[[Callable[[Operator], Any]], Callable[[Operator], Any]]:

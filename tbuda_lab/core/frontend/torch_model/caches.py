@@ -85,7 +85,8 @@ class Caches:
         if shared:
             raise ModelError(
                 f"input {shared[0]!r} is read by the prompt's part and by the decode part",
-                [Diagnostic("error", name, "caches", "both parts would pop it", "give each part an input of its own")
-                 for name in shared],
-            )  # fmt: skip
-
+                [
+                    Diagnostic("error", name, "caches", "both parts would pop it", "give each part an input of its own")
+                    for name in shared
+                ],
+            )

@@ -24,8 +24,12 @@ def _(value: torch.Tensor, p: float, whole_channels: bool) -> torch.Tensor:
 
 ELEMENTS = (functional.dropout, torch.dropout, torch.dropout_)
 CHANNELS = (
-    functional.dropout1d, functional.dropout2d, functional.dropout3d, torch.feature_dropout, torch.feature_dropout_,
-)  # fmt: skip
+    functional.dropout1d,
+    functional.dropout2d,
+    functional.dropout3d,
+    torch.feature_dropout,
+    torch.feature_dropout_,
+)
 ALPHA = (functional.alpha_dropout, functional.feature_alpha_dropout, torch.alpha_dropout)
 UNBATCHED = {functional.dropout1d: 2, functional.dropout3d: 4}
 """Ranks at which these take dim 0 for the channels."""
@@ -53,9 +57,16 @@ class KeepDropouts(TorchFunctionMode):
         self.always = always
 
     def _attention(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
-    ) -> torch.Tensor:  # fmt: skip
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
         """With a dropout inside: in the ops that torch's own kernel does then."""
         native = functional.scaled_dot_product_attention
         if not dropout_p:

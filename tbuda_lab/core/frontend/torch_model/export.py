@@ -37,24 +37,49 @@ ITEM = "aten::_local_scalar_dense"
 VALUE_FREE = {
     f"aten::{name}"
     for name in (
-        "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty", "zero",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "zero",
         "fill",
     )
-}  # fmt: skip
+}
 """Ops that use only the shape and type of their first operand, so their results are known at once."""
 NEW_RESULTS = {
     f"aten::{name}"
     for name in (
-        "batch_norm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "group_norm", "instance_norm", "layer_norm",
-        "linear", "matmul", "max_pool1d", "max_pool2d", "softmax", "log_softmax",
+        "batch_norm",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "group_norm",
+        "instance_norm",
+        "layer_norm",
+        "linear",
+        "matmul",
+        "max_pool1d",
+        "max_pool2d",
+        "softmax",
+        "log_softmax",
     )
-}  # fmt: skip
+}
 """Ops that torch writes with others and that never return an operand of theirs, as dropout does when nothing trains."""
 IGNORED = {
     f"aten::{name}"
-    for name in ("_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size",
-                 "_linalg_check_errors")
-}  # fmt: skip
+    for name in (
+        "_assert_tensor_metadata",
+        "_assert_async",
+        "_assert_scalar",
+        "sym_constrain_range_for_size",
+        "_linalg_check_errors",
+    )
+}
 """Checks that tracing with fixed shapes has already made."""
 
 
@@ -205,9 +230,12 @@ def reported_calls(module: torch.nn.Module, progress: Callable[[str], None] | No
 
 
 def export(
-    module: torch.nn.Module, inputs: BoundInputs, progress: Callable[[str], None] | None = None,
-    keeps_dropouts: bool = False, trains: bool = False,
-) -> ExportedProgram:  # fmt: skip
+    module: torch.nn.Module,
+    inputs: BoundInputs,
+    progress: Callable[[str], None] | None = None,
+    keeps_dropouts: bool = False,
+    trains: bool = False,
+) -> ExportedProgram:
     """Trace with fixed shapes into functional aten calls, as many of them as possible ops that our table maps.
 
     One thread traces at a time, others wait. Raises `ModelError` for control flow that depends on data and for code
@@ -243,8 +271,10 @@ def _as_it_is_traced(
     """The mode of the module, and the modes of torch that look at its calls."""
     gradients = KeepGradients() if trains else None
     contexts: list[contextlib.AbstractContextManager[Any]] = [
-        traced_mode(module, trains, keeps_dropouts), tensors_only(module, gradients), reported_calls(module, progress),
-    ]  # fmt: skip
+        traced_mode(module, trains, keeps_dropouts),
+        tensors_only(module, gradients),
+        reported_calls(module, progress),
+    ]
     if trains or keeps_dropouts:
         contexts.append(KeepDropouts(not trains))
     if gradients is not None:
@@ -289,9 +319,10 @@ def functional(program: ExportedProgram) -> ExportedProgram:
         node.target
         for module in modules
         for node in module.graph.nodes
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+        if node.op == "call_function"
+        and isinstance(node.target, torch._ops.OpOverload)
         and (changing is None or node in changing)
-    }  # fmt: skip
+    }
     mutable = [t for t in targets if t._schema.is_mutable]
     unmapped = [
         t

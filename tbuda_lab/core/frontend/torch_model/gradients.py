@@ -111,18 +111,25 @@ class KeepGradients(TorchFunctionMode):
         if not any(needs) or not torch.is_grad_enabled():
             return returned
         results = list(returned) if isinstance(returned, tuple) else [returned]
-        carrying = [k for k, v in enumerate(results) if isinstance(v, Tensor) and v.is_floating_point()
-                    and not any(v is other for other in context.constant)]  # fmt: skip
+        carrying = [
+            k
+            for k, v in enumerate(results)
+            if isinstance(v, Tensor) and v.is_floating_point() and not any(v is other for other in context.constant)
+        ]
         if len(carrying) != 1:
             raise refused(function, f"it returns {len(carrying)} tensors with gradients; one is supported")
         (at,) = carrying
         value = results[at].detach()
         seed = gradient_seed(value)
-        seeds = [seed if k == at else torch.zeros_like(v) if isinstance(v, Tensor) else None
-                 for k, v in enumerate(results)]  # fmt: skip
+        seeds = [
+            seed if k == at else torch.zeros_like(v) if isinstance(v, Tensor) else None for k, v in enumerate(results)
+        ]
         given = function.backward(context, *seeds)
-        pairs = [(a, g) for a, n, g in zip(leaves, needs, given if isinstance(given, tuple) else (given,), strict=False)
-                 if n and g is not None]  # fmt: skip
+        pairs = [
+            (a, g)
+            for a, n, g in zip(leaves, needs, given if isinstance(given, tuple) else (given,), strict=False)
+            if n and g is not None
+        ]
         results[at] = _trained(own_gradient(value, seed, [a for a, _ in pairs], [g for _, g in pairs]))
         return tuple(results) if isinstance(returned, tuple) else results[at]
 
@@ -231,8 +238,11 @@ def own_mode(module: torch.nn.Module) -> Iterator[None]:
     """The model's own layers in the mode that they are in, for the time of a trace. torch's own, but for dropouts, are
     in eval mode: what they do else in training is added to the graph (batch norms), or refused."""
     kept = torch.nn.Dropout | torch.nn.Dropout1d | torch.nn.Dropout2d | torch.nn.Dropout3d
-    own = [m for m in module.modules()
-           if m.training and type(m).__module__.startswith("torch.nn.modules.") and not isinstance(m, kept)]
+    own = [
+        m
+        for m in module.modules()
+        if m.training and type(m).__module__.startswith("torch.nn.modules.") and not isinstance(m, kept)
+    ]
     for layer in own:
         layer.training = False
     try:

@@ -47,15 +47,26 @@ class _Poison:
 
 
 POISON = _Poison()
-UNWRITTEN = {f"aten::{name}" for name in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided",
-                                          "empty_permuted")}  # fmt: skip
+UNWRITTEN = {
+    f"aten::{name}"
+    for name in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted")
+}
 """Calls that give memory as it is."""
 ONE_KIND = {
     f"aten::{name}"
     for name in (
-        "linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "conv1d", "conv2d", "convolution", "conv_transpose2d",
+        "linear",
+        "matmul",
+        "mm",
+        "bmm",
+        "addmm",
+        "baddbmm",
+        "conv1d",
+        "conv2d",
+        "convolution",
+        "conv_transpose2d",
     )
-}  # fmt: skip
+}
 """Ops whose tensors must all be floats, or all integers."""
 INLINED = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
 """Higher-order calls that only wrap a region: the number of leading arguments before the region's own operands,
@@ -121,14 +132,21 @@ def refuse_script(module: Any) -> None:
     parts = module.named_modules() if isinstance(module, torch.nn.Module) else ()
     inner = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
     if inner is not None:
-        raise ModelError(f"submodule {inner!r} is a TorchScript module, which cannot be traced; put the nn.Module "
-                         "there that it was made from")
+        raise ModelError(
+            f"submodule {inner!r} is a TorchScript module, which cannot be traced; put the nn.Module "
+            "there that it was made from"
+        )
 
 
 def _trace(
-    module: torch.nn.Module, bound: BoundInputs, name: str, progress: Callable[[str], None] | None,
-    drops: Callable[[Origin], bool] | None, trains: bool, whole: bool,
-) -> tuple[Graph, list[Origin]]:  # fmt: skip
+    module: torch.nn.Module,
+    bound: BoundInputs,
+    name: str,
+    progress: Callable[[str], None] | None,
+    drops: Callable[[Origin], bool] | None,
+    trains: bool,
+    whole: bool,
+) -> tuple[Graph, list[Origin]]:
     """The graph, and the places of dropouts; see `from_torch`."""
     mode = evaluation if trains else functools.partial(traced_mode, keeps_dropouts=drops is not None)
     if not whole and bound.microbatch > 1 and elementwise_in_batch(module, bound, mode):
@@ -164,15 +182,15 @@ def _by_elements(module: torch.nn.Module, bound: BoundInputs) -> bool:
     whole = _tensors(module(*bound.args, **bound.kwargs))
     if before != [(id(b), b._version) for b in module.buffers()]:
         return False  # what it keeps is of the whole batch
-    if not all(_is_close(w.roll(1, 0) if _has(w, size) else w, t)
-               for w, t in zip(whole, _tensors(module(*turned.args, **turned.kwargs)), strict=True)):  # fmt: skip
+    if not all(
+        _is_close(w.roll(1, 0) if _has(w, size) else w, t)
+        for w, t in zip(whole, _tensors(module(*turned.args, **turned.kwargs)), strict=True)
+    ):
         return False
     for at in (0, size - 1):
         one = bound.cut(at)
         alone = _tensors(module(*one.args, **one.kwargs))
-        if len(whole) != len(alone) or not all(
-            _is_element(w, a, at, size) for w, a in zip(whole, alone, strict=True)
-        ):
+        if len(whole) != len(alone) or not all(_is_element(w, a, at, size) for w, a in zip(whole, alone, strict=True)):
             return False
     return True
 
@@ -509,8 +527,13 @@ class _TorchImporter:
         else:
             name, dtype = value.name, value.dtype
         if self.graph[name].shape != ram.shape:
-            finding = Diagnostic("error", line or target, "state", f"{target!r} of shape {ram.shape} becomes "
-                                 f"{self.graph[name].shape}", "a buffer of one shape")  # fmt: skip
+            finding = Diagnostic(
+                "error",
+                line or target,
+                "state",
+                f"{target!r} of shape {ram.shape} becomes {self.graph[name].shape}",
+                "a buffer of one shape",
+            )
             raise UnsupportedOp(f"the model writes another shape to {target}", [finding])
         wanted = getattr(torch, str(ram.attrs["dtype"]))
         if dtype != wanted and not (dtype.is_floating_point and wanted.is_floating_point):
@@ -529,10 +552,15 @@ class _TorchImporter:
         if changed:
             fix = "return the new value as an output"
             findings = [
-                Diagnostic("error", user_line(returned[k].meta.get("stack_trace")) or name, "state",
-                           f"{name!r} is written to by the forward", fix)
+                Diagnostic(
+                    "error",
+                    user_line(returned[k].meta.get("stack_trace")) or name,
+                    "state",
+                    f"{name!r} is written to by the forward",
+                    fix,
+                )
                 for k, name in changed.items()
-            ]  # fmt: skip
+            ]
             raise UnsupportedOp(f"the model writes to {', '.join(changed.values())} while it runs; {fix}", findings)
         for k, target in written.items():
             self._write(target, values[k], returned[k])

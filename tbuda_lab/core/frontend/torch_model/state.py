@@ -56,12 +56,17 @@ def _refusal(probe: _Probe, changed: list[Key]) -> UnsupportedOp:
         path, name = key
         what = f"parameter {name!r}" if key in probe.weights else f"attribute {name!r}"
         where = f" of class {path[1:]}" if path[:1] == "." else f" of module {path!r}" if path else ""
-        findings.append(Diagnostic(
-            "error", probe.line(key) or path or name, "state",
-            f"{what}{where} is changed by the forward and read by later calls",
-            "call the model once before it is compiled" if key in probe.weights
-            else "register a buffer and write to it, or make it an input and an output of the model",
-        ))  # fmt: skip
+        findings.append(
+            Diagnostic(
+                "error",
+                probe.line(key) or path or name,
+                "state",
+                f"{what}{where} is changed by the forward and read by later calls",
+                "call the model once before it is compiled"
+                if key in probe.weights
+                else "register a buffer and write to it, or make it an input and an output of the model",
+            )
+        )
     if not findings:
         name, text = type(probe.module).__name__, "a second call on the same inputs gives another answer"
         findings.append(Diagnostic("error", name, "state", text, "keep nothing outside the module from call to call"))

@@ -90,8 +90,11 @@ def train_tables(graph: Graph, trained: Collection[str], microbatch: int = 1) ->
             continue
         table, indices = node.sources
         if isinstance(node.op, Embedding) and node.op.by_frequency and microbatch > 1:
-            raise _not_trained(node, f"scale_grad_by_freq counts over {microbatch} elements, which run one by one here",
-                               "leave it out, or train with a microbatch of 1")
+            raise _not_trained(
+                node,
+                f"scale_grad_by_freq counts over {microbatch} elements, which run one by one here",
+                "leave it out, or train with a microbatch of 1",
+            )
         attrs = {"original_op_name": node.name, "original_op_type": node.op.type}
         b = Builder(graph, node.origin, node.name, attrs)
         made = _bag if isinstance(node.op, EmbeddingBag) else _rows
@@ -169,5 +172,6 @@ def _reads(graph: Graph, name: str, trained: Collection[str]) -> bool:
 
 def _not_trained(node: Node, why: str, fix: str) -> UnsupportedOp:
     where = node.origin.module or node.name
-    return UnsupportedOp("a look-up table cannot be trained like this",
-                         [Diagnostic("error", where, "embedding", why, fix)])
+    return UnsupportedOp(
+        "a look-up table cannot be trained like this", [Diagnostic("error", where, "embedding", why, fix)]
+    )

@@ -45,8 +45,11 @@ def matmul_k(c: CheckContext, op: NetOp) -> Issues:
         for name in ("m_k", "u_kt"):
             if whole(op, name) < 1:
                 written = f"{name} {op.attributes[name]}" if name in op.attributes else f"no {name}"
-                yield ("attributes", name) if name in op.attributes else "attributes", written, \
-                    "the inner dimension is m_k x u_kt tiles, both positive"
+                yield (
+                    ("attributes", name) if name in op.attributes else "attributes",
+                    written,
+                    "the inner dimension is m_k x u_kt tiles, both positive",
+                )
 
 
 @rule("O7.accumulate", "op")
@@ -62,19 +65,24 @@ def reduce_attributes(c: CheckContext, op: NetOp) -> Issues:
     if op.type != "reduce":
         return
     if word(op, "dim") not in ("r", "c", "rc", "z"):
-        yield "attributes", f"dim {word(op, 'dim')!r}" if "dim" in op.attributes else "no dim", \
-            "dims are r, c, rc and z"
+        yield (
+            "attributes",
+            f"dim {word(op, 'dim')!r}" if "dim" in op.attributes else "no dim",
+            "dims are r, c, rc and z",
+        )
     if word(op, "type") not in ("max", "sum"):
-        yield "attributes", f"type {word(op, 'type')!r}" if "type" in op.attributes else "no type", \
-            "write `type: max`"
+        yield "attributes", f"type {word(op, 'type')!r}" if "type" in op.attributes else "no type", "write `type: max`"
 
 
 @rule("O7.sum", "op", "verify", "note")
 def reduced_by_sum(c: CheckContext, op: NetOp) -> Issues:
     """The machine reduces by max only; a sum runs in the simulator alone."""
     if op.type == "reduce" and word(op, "type") == "sum":
-        yield ("attributes", "type"), "a reduce of type sum runs in the simulator only", \
-            "on the machine sums are matmuls with ones"
+        yield (
+            ("attributes", "type"),
+            "a reduce of type sum runs in the simulator only",
+            "on the machine sums are matmuls with ones",
+        )
 
 
 @rule("O7.reduce_df", "op")
@@ -109,8 +117,11 @@ def splice_values(c: CheckContext, op: NetOp) -> Issues:
         elif name[5:].isdigit() and int(name[5:]) >= len(op.inputs):
             yield ("attributes", name), f"{name} of an op with {len(op.inputs)} inputs", "drop it"
         elif value[2] < value[1]:
-            yield ("attributes", name), f"{name} is {list(value)}: stride {value[2]} is less than length {value[1]}", \
-                f"index stays, length {value[1]}, stride {value[1]} or more"
+            yield (
+                ("attributes", name),
+                f"{name} is {list(value)}: stride {value[2]} is less than length {value[1]}",
+                f"index stays, length {value[1]}, stride {value[1]} or more",
+            )
     if "granularity" in op.attributes and word(op, "granularity") not in ("ublock", "t"):
         yield ("attributes", "granularity"), f"granularity {word(op, 'granularity')!r}", "write ublock or t"
 
@@ -156,8 +167,11 @@ def min_buffer(c: CheckContext, op: NetOp) -> Issues:
     if "min_buffer_input" in op.attributes:
         most = 0 if op.type in ("depthwise", "buffer") else 1
         if not 0 <= whole(op, "min_buffer_input", -1) <= most:
-            yield ("attributes", "min_buffer_input"), f"min_buffer_input {op.attributes['min_buffer_input']}", \
-                "write 0" if most == 0 else "write 0 or 1"
+            yield (
+                ("attributes", "min_buffer_input"),
+                f"min_buffer_input {op.attributes['min_buffer_input']}",
+                "write 0" if most == 0 else "write 0 or 1",
+            )
 
 
 @rule("O8.z", "op", "parse")
@@ -165,7 +179,7 @@ def z_after(c: CheckContext, op: NetOp) -> Issues:
     """z stands after `dim: z` of a reduce, after `accumulate: true` of a matmul, and is positive."""
     if "z" not in op.attributes:
         return
-    before = dict(list(op.attributes.items())[:list(op.attributes).index("z")])
+    before = dict(list(op.attributes.items())[: list(op.attributes).index("z")])
     if op.type == "reduce" and before.get("dim") != "z":
         yield ("attributes", "z"), "z without `dim: z` before it", "write `dim: z` first"
     if op.type == "matmul" and before.get("accumulate") is not True:

@@ -11,10 +11,17 @@ from tbuda_lab.core.netlist.cores.epochs import EpochCores, epoch_cores
 from tbuda_lab.core.netlist.schema import NetGraph, NetOp
 
 KIND_TEXTS = {
-    "output": "output buffer", "dram_io": "output to DRAM and staging of reads", "intermediates": "intermediates",
-    "prologue_before_tms": "preloaded as it lies in its queue", "prologue_share": "share of a preloaded operand",
-    "gather_relays": "relays of gathers", "relay": "relays", "multicast_relay": "relays of multicasts",
-    "tile_headers": "tile headers", "queue_state": "state of queues", "overlay": "overlay",
+    "output": "output buffer",
+    "dram_io": "output to DRAM and staging of reads",
+    "intermediates": "intermediates",
+    "prologue_before_tms": "preloaded as it lies in its queue",
+    "prologue_share": "share of a preloaded operand",
+    "gather_relays": "relays of gathers",
+    "relay": "relays",
+    "multicast_relay": "relays of multicasts",
+    "tile_headers": "tile headers",
+    "queue_state": "state of queues",
+    "overlay": "overlay",
 }
 
 
@@ -47,11 +54,16 @@ def l1_fits(c: CheckContext, g: NetGraph) -> Issues:
         at, size = cores.fullest(op.name)
         if size <= c.facts.l1_limit or op.type == "ethernet_datacopy":
             continue
-        parts = sorted(((sum(sizes), kind_text(kind)) for kind, sizes in cores.kinds(op.name, at).items()),
-                       reverse=True)
+        parts = sorted(
+            ((sum(sizes), kind_text(kind)) for kind, sizes in cores.kinds(op.name, at).items()), reverse=True
+        )
         listed = f" ({', '.join(f'{text} {part:,}' for part, text in parts)})" if parts else ""
-        yield (op.name,), f"core [{at[0]}, {at[1]}] of the op needs {size:,} bytes of L1{listed}, {c.facts.arch} has " \
-            f"{c.facts.l1_limit:,} for buffers", _fix(c, cores, op)
+        yield (
+            (op.name,),
+            f"core [{at[0]}, {at[1]}] of the op needs {size:,} bytes of L1{listed}, {c.facts.arch} has "
+            f"{c.facts.l1_limit:,} for buffers",
+            _fix(c, cores, op),
+        )
 
 
 def _fix(c: CheckContext, cores: EpochCores, op: NetOp) -> str:
@@ -61,8 +73,16 @@ def _fix(c: CheckContext, cores: EpochCores, op: NetOp) -> str:
         return general
     room = c.facts.l1_limit - cores.headers - cores.overlay[op.name]
     readers = cores.readers[op.name]
-    ways = what_fits(core, readers, c.input_count(op), c.facts.arch, room, [i.source for i in op.inputs],
-                     c.facts.device.cols, c.facts.device.rows)
+    ways = what_fits(
+        core,
+        readers,
+        c.input_count(op),
+        c.facts.arch,
+        room,
+        [i.source for i in op.inputs],
+        c.facts.device.cols,
+        c.facts.device.rows,
+    )
     return f"it fits {ways}" if ways else general
 
 
@@ -80,6 +100,9 @@ def extra_streams(c: CheckContext, g: NetGraph) -> Issues:
             if count > buffers.EXTRA_STREAMS:
                 ahead = [i.source for i in op.inputs if i.source in c.preloads(op)]
                 fix = f"write `prologue: false` for {ahead[0]!r}" if ahead else "take fewer cores, or a nop between"
-                yield (op.name,), f"{tool} counts {count} extra streams on one core, which has " \
-                    f"{buffers.EXTRA_STREAMS}", fix
+                yield (
+                    (op.name,),
+                    f"{tool} counts {count} extra streams on one core, which has {buffers.EXTRA_STREAMS}",
+                    fix,
+                )
                 break

@@ -22,8 +22,11 @@ def grayskull(c: CheckContext, op: NetOp) -> Issues:
         yield "acc_df", f"acc_df {op.acc_df} on grayskull", "use Float16 or Float16_b"
     families = {op.out_df.family, op.intermed_df.family if op.intermed_df else None} - {None}
     if len(families) > 1 and (op.gradient_op or (op.type == "matmul" and whole(op, "m_k") > 1)):
-        yield "intermed_df", f"intermed_df {op.intermed_df} and out_df {op.out_df} differ in exponent", \
-            "take both from the same family"
+        yield (
+            "intermed_df",
+            f"intermed_df {op.intermed_df} and out_df {op.out_df} differ in exponent",
+            "take both from the same family",
+        )
     if word(op, "sfpu_execution_thread").lower() == "pack":
         yield ("attributes", "sfpu_execution_thread"), "sfpu on the pack thread on grayskull", "write math"
 
@@ -49,8 +52,13 @@ def wide_acc(c: CheckContext, op: NetOp) -> Issues:
 @rule("O14.a0", "op")
 def wormhole_a0(c: CheckContext, op: NetOp) -> Issues:
     """On wormhole A0 nop and sfpu ops with Float32 accumulation read Float32."""
-    if c.facts.arch == "wormhole" and op.acc_df is DataFormat.Float32 and op.type in NOP | SFPU \
-            and op.inputs and op.inputs[0].df is not DataFormat.Float32:
+    if (
+        c.facts.arch == "wormhole"
+        and op.acc_df is DataFormat.Float32
+        and op.type in NOP | SFPU
+        and op.inputs
+        and op.inputs[0].df is not DataFormat.Float32
+    ):
         yield "in_df", f"in_df {op.inputs[0].df} with acc_df Float32 on wormhole", "write Float32"
 
 
@@ -108,8 +116,11 @@ def kernel_broadcast(c: CheckContext, op: NetOp) -> Issues:
                 continue
             block = rt * whole(op, "u_kt") if index == 0 and ct < rt else ct if index == 1 and ct >= rt else 1
             if block > 0 and tiles % block:
-                yield ("attributes", name), f"{tiles} tiles of {key} are not a multiple of {block}", \
-                    f"{-(-tiles // block) * block} is"
+                yield (
+                    ("attributes", name),
+                    f"{tiles} tiles of {key} are not a multiple of {block}",
+                    f"{-(-tiles // block) * block} is",
+                )
 
 
 @rule("O15.identity", "op")
@@ -201,8 +212,11 @@ def integer_binary(c: CheckContext, op: NetOp) -> Issues:
     legal = BYTES | {DataFormat.Int32} if op.type in ("add", "maximum") else BYTES
     for n, i in enumerate(op.inputs):
         if i.df not in legal:
-            yield "in_df", f"input {n} of an integer {op.type} is {i.df}", \
-                f"legal: {', '.join(sorted(map(str, legal)))}"
+            yield (
+                "in_df",
+                f"input {n} of an integer {op.type} is {i.df}",
+                f"legal: {', '.join(sorted(map(str, legal)))}",
+            )
 
 
 @rule("O16.quant", "op")
@@ -226,8 +240,11 @@ def integer_matmul(c: CheckContext, op: NetOp) -> Issues:
         if requant and dequant:
             yield ("attributes", "dequant"), "requant and dequant together", "keep one"
         if flag(op, "identity"):
-            yield ("attributes", "requant" if requant else "dequant"), "requantization of an identity matmul", \
-                "use a requantization op"
+            yield (
+                ("attributes", "requant" if requant else "dequant"),
+                "requantization of an identity matmul",
+                "use a requantization op",
+            )
         if op.inputs and op.inputs[-1].df is not DataFormat.Float32:
             yield "in_df", f"the scales (last input) are {op.inputs[-1].df}", "use Float32"
     if op.type != "matmul" or not _integer(op) or len(op.inputs) < 2:
@@ -248,8 +265,13 @@ def integer_matmul(c: CheckContext, op: NetOp) -> Issues:
 @rule("O16.right", "op", "verify", "strict")
 def integer_right_operand(c: CheckContext, op: NetOp) -> Issues:
     """The right operand of an integer matmul is Int8 or UInt8 as well (the backend looks at the left one twice)."""
-    if op.type == "matmul" and _integer(op) and not flag(op, "identity") and len(op.inputs) > 1 \
-            and op.inputs[1].df not in BYTES:
+    if (
+        op.type == "matmul"
+        and _integer(op)
+        and not flag(op, "identity")
+        and len(op.inputs) > 1
+        and op.inputs[1].df not in BYTES
+    ):
         yield "in_df", f"input 1 of an integer matmul is {op.inputs[1].df}", "use Int8 or UInt8"
 
 

@@ -24,7 +24,7 @@ def sub_ops(f: FusedOp) -> Iterator[tuple[Place, list[SubOp], int]]:
 
 def index_after(name: str, prefix: str) -> int | None:
     """N of `inputN` or `intermedN`."""
-    digits = name[len(prefix):] if name.startswith(prefix) else ""
+    digits = name[len(prefix) :] if name.startswith(prefix) else ""
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 4 else None
 
 
@@ -42,11 +42,17 @@ def exists(c: CheckContext, op: NetOp) -> Issues:
     if id is None:
         yield "attributes", "no fused_op_id", "write `attributes: {fused_op_id: ...}`"
     elif str(id) not in c.n.fused_ops:
-        yield ("attributes", "fused_op_id"), f"fused op {str(id)!r} does not exist", \
-            f"there are {', '.join(c.n.fused_ops) or 'none'}"
+        yield (
+            ("attributes", "fused_op_id"),
+            f"fused op {str(id)!r} does not exist",
+            f"there are {', '.join(c.n.fused_ops) or 'none'}",
+        )
     elif c.n.fused_ops[str(id)].inputs != len(op.inputs):
-        yield "inputs", f"{len(op.inputs)} inputs, but fused op {str(id)!r} has {c.n.fused_ops[str(id)].inputs}", \
-            "make them equal"
+        yield (
+            "inputs",
+            f"{len(op.inputs)} inputs, but fused op {str(id)!r} has {c.n.fused_ops[str(id)].inputs}",
+            "make them equal",
+        )
 
 
 @rule("F2", "fused_op", "fused")
@@ -55,8 +61,11 @@ def complete(c: CheckContext, f: FusedOp) -> Issues:
     if f.inputs < 0:
         yield "inputs", "no number of inputs", "write `inputs: n`"
     if not 0 <= f.intermediates <= 8:
-        yield "intermediates", "no number of intermediates" if f.intermediates == -1 else \
-            f"{f.intermediates} intermediates", "write 0 to 8"
+        yield (
+            "intermediates",
+            "no number of intermediates" if f.intermediates == -1 else f"{f.intermediates} intermediates",
+            "write 0 to 8",
+        )
     if not f.schedules:
         yield "schedules", "no schedules", "write at least one"
     for s, schedule in enumerate(f.schedules):
@@ -68,25 +77,37 @@ def complete(c: CheckContext, f: FusedOp) -> Issues:
 
 def _complete(f: FusedOp, place: Place, sub: SubOp) -> Iterator[Issue]:
     if sub.type not in SUB_OP_TYPES:
-        yield (*place, "type"), f"sub-op of type {sub.type!r}" if sub.type else "a sub-op without type", \
-            f"known: {', '.join(sorted(SUB_OP_TYPES))}"
+        yield (
+            (*place, "type"),
+            f"sub-op of type {sub.type!r}" if sub.type else "a sub-op without type",
+            f"known: {', '.join(sorted(SUB_OP_TYPES))}",
+        )
     elif not ARITY[sub.type][0] <= len(sub.inputs) <= (ARITY[sub.type][1] or 8):
         yield (*place, "inputs"), f"{len(sub.inputs)} inputs for {sub.type}", f"it takes {ARITY[sub.type][0]}"
     for key, values in (("mblock", sub.mblock), ("ublock", sub.ublock)):
         if min(values) < 1:
-            yield (*place, key), f"{key} is not written" if values == (-1, -1) else f"{key} {list(values)}", \
-                "write positive numbers"
+            yield (
+                (*place, key),
+                f"{key} is not written" if values == (-1, -1) else f"{key} {list(values)}",
+                "write positive numbers",
+            )
     for name in sub.inputs:
         n, m = index_after(name, "input"), index_after(name, "intermed")
         if name != "dest" and n is None and m is None:
             yield (*place, "inputs"), f"input {name!r}", "inputs are inputN, intermedN and dest"
         elif (n is not None and n >= f.inputs) or (m is not None and m >= f.intermediates):
-            yield (*place, "inputs"), f"{name} does not exist", \
-                f"there are {f.inputs} inputs and {f.intermediates} intermediates"
+            yield (
+                (*place, "inputs"),
+                f"{name} does not exist",
+                f"there are {f.inputs} inputs and {f.intermediates} intermediates",
+            )
     m = index_after(sub.output, "intermed")
     if sub.output not in ("dest", "output") and m is None:
-        yield (*place, "output"), f"output {sub.output!r}" if sub.output else "no output", \
-            "outputs are dest, intermedN and output"
+        yield (
+            (*place, "output"),
+            f"output {sub.output!r}" if sub.output else "no output",
+            "outputs are dest, intermedN and output",
+        )
     elif m is not None and m >= f.intermediates:
         yield (*place, "output"), f"{sub.output} does not exist", f"there are {f.intermediates} intermediates"
 
@@ -104,8 +125,11 @@ def matmul_place(c: CheckContext, f: FusedOp) -> Issues:
         if passes > 1 and index_after(sub.output, "intermed") is None:
             yield (*place, "output"), f"{sub.type} with m_k {passes} writes {sub.output}", "write an intermediate"
         if sub.type == "matmul" and passes > 1 and len(sub.inputs) > 1 and index_after(sub.inputs[1], "input") is None:
-            yield (*place, "inputs"), f"input 1 of a matmul with m_k {passes} is {sub.inputs[1]}", \
-                "input 1 must be an input of the fused op, or m_k 1"
+            yield (
+                (*place, "inputs"),
+                f"input 1 of a matmul with m_k {passes} is {sub.inputs[1]}",
+                "input 1 must be an input of the fused op, or m_k 1",
+            )
 
 
 @rule("F4", "fused_op", "fused")
@@ -116,16 +140,22 @@ def dest(c: CheckContext, f: FusedOp) -> Issues:
         sub, before = schedule[k], schedule[k - 1] if k else None
         if "dest" in sub.inputs:
             if before is None or before.output != "dest":
-                yield (*place, "inputs"), "reads dest, but no sub-op just before it wrote dest", \
-                    "read an intermediate, or let the sub-op before write dest"
+                yield (
+                    (*place, "inputs"),
+                    "reads dest, but no sub-op just before it wrote dest",
+                    "read an intermediate, or let the sub-op before write dest",
+                )
             if sub.type in ("matmul", "reduce", "maximum"):
                 yield (*place, "inputs"), f"{sub.type} reads dest", "hand it an intermediate"
             if c.facts.grayskull and "dest" in sub.inputs[1:]:
                 yield (*place, "inputs"), "dest as input 1 on grayskull", "make it input 0"
         if sub.output == "dest":
             if k + 1 == len(schedule) or "dest" not in schedule[k + 1].inputs:
-                yield (*place, "output"), "writes dest, but the next sub-op does not read it", \
-                    "write an intermediate, or read dest next"
+                yield (
+                    (*place, "output"),
+                    "writes dest, but the next sub-op does not read it",
+                    "write an intermediate, or read dest next",
+                )
             integer = any(op.acc_df is DataFormat.Int32 for op in bases)
             if sub.type in QUANT | {"maximum"} or (sub.type == "add" and integer):
                 yield (*place, "output"), f"{sub.type} writes dest", "write an intermediate"
@@ -157,8 +187,11 @@ def dims(c: CheckContext, f: FusedOp) -> Issues:
             if maker is not None and sub.type in SUB_OP_TYPES:
                 issue = _fits(sub, n, maker)
                 if issue:
-                    yield (*place, "inputs"), f"input {n} ({name}) is mblock {list(maker.mblock)} ublock " \
-                        f"{list(maker.ublock)}: {issue}", f"sub-op {maker.name!r} and this one must agree"
+                    yield (
+                        (*place, "inputs"),
+                        f"input {n} ({name}) is mblock {list(maker.mblock)} ublock {list(maker.ublock)}: {issue}",
+                        f"sub-op {maker.name!r} and this one must agree",
+                    )
         if sub.type == "reduce":
             rows = word(sub, "dim") == "r"
             axis = 0 if rows else 1
@@ -205,8 +238,11 @@ def integer(c: CheckContext, op: NetOp) -> Issues:
         yield "acc_df", "acc_df Int32 on grayskull", "use a floating format"
     for _, schedule, k in sub_ops(fused):
         if schedule[k].type not in BINARY | NOP:
-            yield "acc_df", f"acc_df Int32, but sub-op {schedule[k].name!r} is {schedule[k].type}", \
-                "integer fused ops have binary ops and nops only"
+            yield (
+                "acc_df",
+                f"acc_df Int32, but sub-op {schedule[k].name!r} is {schedule[k].type}",
+                "integer fused ops have binary ops and nops only",
+            )
 
 
 @rule("F10", "fused_op", "fused")
@@ -226,8 +262,9 @@ def reduce_format(c: CheckContext, op: NetOp) -> Issues:
     fused = c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))) if op.type == "fused_op" else None
     if fused is None or op.acc_df is not DataFormat.Float32:
         return
-    if any(sub.type == "reduce" for schedule in fused.schedules for sub in schedule) \
-            and any(i.df.family == "a" for i in op.inputs):
+    if any(sub.type == "reduce" for schedule in fused.schedules for sub in schedule) and any(
+        i.df.family == "a" for i in op.inputs
+    ):
         yield "in_df", "a-format input of a fused reduce with acc_df Float32", "use a format of the b family"
 
 
@@ -241,8 +278,12 @@ def sub_ublocks(c: CheckContext, op: NetOp) -> Issues:
     for _, schedule, k in sub_ops(fused):
         rt, ct = schedule[k].ublock
         if rt > 0 and ct > 0 and rt * ct > limit:
-            yield ("attributes", "fused_op_id"), f"sub-op {schedule[k].name!r} has ublock [{rt}, {ct}], {rt * ct} " \
-                f"tiles; dst holds {limit} with acc_df {op.acc_df}", f"make the ublock at most {limit} tiles"
+            yield (
+                ("attributes", "fused_op_id"),
+                f"sub-op {schedule[k].name!r} has ublock [{rt}, {ct}], {rt * ct} "
+                f"tiles; dst holds {limit} with acc_df {op.acc_df}",
+                f"make the ublock at most {limit} tiles",
+            )
 
 
 @rule("F14", "fused_op", "fused")
@@ -291,8 +332,11 @@ def _tm(sub: SubOp, n: int, source: str, tm: Tm, maker: SubOp | None, at: Place)
         yield at, f"{tm.name} inside a fused op", "only broadcast and tile_broadcast are legal there"
         return
     if index_after(source, "intermed") is None:
-        yield at, f"broadcast of {source or 'no input'}", \
-            "broadcast an intermediate: let a sub-op write it to intermedN first"
+        yield (
+            at,
+            f"broadcast of {source or 'no input'}",
+            "broadcast an intermediate: let a sub-op write it to intermedN first",
+        )
         return
     for dim, _ in tm.args:
         if dim == "z":
@@ -307,18 +351,30 @@ def _broadcast_issues(sub: SubOp, n: int, dim: str, maker: SubOp, at: Place) -> 
         if sub.type == "matmul":
             yield at, "broadcast over r into a matmul", "only c on input 0 is legal"
         elif m != 1 or rt != 1:
-            yield at, f"broadcast over r of {m * rt} rows of tiles", \
-                "the intermediate must have mblock_m 1 and ublock_rt 1"
+            yield (
+                at,
+                f"broadcast over r of {m * rt} rows of tiles",
+                "the intermediate must have mblock_m 1 and ublock_rt 1",
+            )
         elif sub.mblock[0] > 1 and n_ != 1:
-            yield at, f"broadcast over r grows mblock_m to {sub.mblock[0]} with mblock_n {n_}", \
-                "grow ublock_rt instead, or make mblock_n 1"
+            yield (
+                at,
+                f"broadcast over r grows mblock_m to {sub.mblock[0]} with mblock_n {n_}",
+                "grow ublock_rt instead, or make mblock_n 1",
+            )
     elif sub.type == "matmul":
         if n != 0 or ct != 1 or n_ not in (1, whole(sub, "m_k", 1)):
-            yield at, f"broadcast over c into matmul input {n}", \
-                "only on input 0, with ublock_ct 1 and mblock_n 1 or m_k"
+            yield (
+                at,
+                f"broadcast over c into matmul input {n}",
+                "only on input 0, with ublock_ct 1 and mblock_n 1 or m_k",
+            )
     elif n_ != 1 or ct != 1:
-        yield at, f"broadcast over c of {n_ * ct} columns of tiles", \
-            "the intermediate must have mblock_n 1 and ublock_ct 1"
+        yield (
+            at,
+            f"broadcast over c of {n_ * ct} columns of tiles",
+            "the intermediate must have mblock_n 1 and ublock_ct 1",
+        )
 
 
 @dataclasses.dataclass
@@ -338,8 +394,11 @@ def intermediates(c: CheckContext, f: FusedOp) -> Issues:
             if index_after(name, "intermed") is None:
                 continue
             if name not in live:
-                yield (*place, "inputs"), f"{name} is read, but not written before or popped already", \
-                    "write it first, pop it at its last use"
+                yield (
+                    (*place, "inputs"),
+                    f"{name} is read, but not written before or popped already",
+                    "write it first, pop it at its last use",
+                )
             elif live[name].schedule != s:
                 yield from _across(f, name, live[name], place)
         yield from _pops(sub, place)
@@ -347,8 +406,11 @@ def intermediates(c: CheckContext, f: FusedOp) -> Issues:
             live.pop(name, None)
         if index_after(sub.output, "intermed") is not None:
             if sub.output in live:
-                yield (*place, "output"), f"{sub.output} is written again before it was popped", \
-                    f"pop it where it is read last after sub-op {live[sub.output].sub.name!r}"
+                yield (
+                    (*place, "output"),
+                    f"{sub.output} is written again before it was popped",
+                    f"pop it where it is read last after sub-op {live[sub.output].sub.name!r}",
+                )
             live[sub.output] = _Live(sub, s, place)
     for name, item in live.items():
         yield item.place, f"{name} is never popped", f"write `pop: [{name}]` where it is read last"
@@ -358,8 +420,12 @@ def _across(f: FusedOp, name: str, item: _Live, place: Place) -> Iterator[Issue]
     ends = f.schedules[item.schedule][-1].type
     if item.sub.type in ("matmul", "reduce") or item.sub.mblock == (1, 1) or ends not in ("matmul", "reduce"):
         return
-    yield (*place, "inputs"), f"{name} of mblock {list(item.sub.mblock)} is read in another schedule than that of " \
-        f"{item.sub.name!r}, which ends in a {ends}", "read it in the same schedule, or make its mblock [1, 1]"
+    yield (
+        (*place, "inputs"),
+        f"{name} of mblock {list(item.sub.mblock)} is read in another schedule than that of "
+        f"{item.sub.name!r}, which ends in a {ends}",
+        "read it in the same schedule, or make its mblock [1, 1]",
+    )
 
 
 def _pops(sub: SubOp, place: Place) -> Iterator[Issue]:

@@ -21,11 +21,17 @@ def graph_fields(c: CheckContext, g: NetGraph) -> Issues:
     """A graph has a target_device and an input_count of 1 or more."""
     devices = g.target_device if isinstance(g.target_device, list) else [g.target_device]
     if not devices or min(devices) < 0:
-        yield "target_device", "no target_device" if g.target_device == -1 else f"target_device {g.target_device}", \
-            "write a chip id, 0 or more"
+        yield (
+            "target_device",
+            "no target_device" if g.target_device == -1 else f"target_device {g.target_device}",
+            "write a chip id, 0 or more",
+        )
     if g.input_count < 1:
-        yield "input_count", "no input_count" if g.input_count == -1 else f"input_count {g.input_count}", \
-            "write the number of inputs of one execute, 1 or more"
+        yield (
+            "input_count",
+            "no input_count" if g.input_count == -1 else f"input_count {g.input_count}",
+            "write the number of inputs of one execute, 1 or more",
+        )
 
 
 @rule("G2", "netlist", "parse")
@@ -53,8 +59,11 @@ def linked_graphs(c: CheckContext, op: NetOp) -> Issues:
     for i in op.inputs:
         source = c.graph_of.get(i.source)
         if source is not None and source.name != graph.name and source.target_device == graph.target_device:
-            yield "inputs", f"reads op {i.source!r} of graph {source.name!r} on the same chip {graph.target_device}", \
-                "put a queue between the graphs, or the ops into one graph"
+            yield (
+                "inputs",
+                f"reads op {i.source!r} of graph {source.name!r} on the same chip {graph.target_device}",
+                "put a queue between the graphs, or the ops into one graph",
+            )
 
 
 @rule("G3.cycle", "graph", "verify")
@@ -74,16 +83,22 @@ def acyclic(c: CheckContext, g: NetGraph) -> Issues:
                 ready.append(user)
     stuck = [name for name, sources in waiting.items() if sources]
     if stuck:
-        yield (stuck[0], "inputs"), f"ops wait for each other in a circle: {', '.join(stuck[:6])}", \
-            "break it with a queue"
+        yield (
+            (stuck[0], "inputs"),
+            f"ops wait for each other in a circle: {', '.join(stuck[:6])}",
+            "break it with a queue",
+        )
 
 
 @rule("O4.type", "op")
 def op_type(c: CheckContext, op: NetOp) -> Issues:
     """The op type exists."""
     if op.type not in OP_TYPES or op.type == "drainer":
-        yield "type", f"unknown op type {op.type!r}" if op.type else "no type", \
-            f"known: {', '.join(sorted(OP_TYPES - {'drainer'}))}"
+        yield (
+            "type",
+            f"unknown op type {op.type!r}" if op.type else "no type",
+            f"known: {', '.join(sorted(OP_TYPES - {'drainer'}))}",
+        )
 
 
 @rule("O1", "op", "parse")
@@ -92,8 +107,11 @@ def attributes_known(c: CheckContext, op: NetOp) -> Issues:
     for name in op.attributes:
         spec = ATTRIBUTES.get(name)
         if spec is None or (spec.types is not None and op.type not in spec.types):
-            yield ("attributes", name), f"attribute {name!r} does not go with {op.type!r} ops", \
-                f"legal here: {', '.join(attributes_of(op.type))}"
+            yield (
+                ("attributes", name),
+                f"attribute {name!r} does not go with {op.type!r} ops",
+                f"legal here: {', '.join(attributes_of(op.type))}",
+            )
 
 
 @rule("O4.arity", "op", "verify")
@@ -104,16 +122,22 @@ def arity(c: CheckContext, op: NetOp) -> Issues:
     if op.type in ("matmul", "depthwise"):
         most = count  # those beyond are never read: O4.unread
     if not least <= count <= most:
-        yield "inputs", f"{count} inputs for {op.type}", \
-            f"it takes {least}" if least == most else f"it takes {least} to {most}"
+        yield (
+            "inputs",
+            f"{count} inputs for {op.type}",
+            f"it takes {least}" if least == most else f"it takes {least} to {most}",
+        )
 
 
 @rule("O4.unread", "op", "verify", "strict")
 def unread_inputs(c: CheckContext, op: NetOp) -> Issues:
     """A matmul or depthwise has no input that its attributes do not call for (bias, identity, requant, dequant)."""
     if op.type in ("matmul", "depthwise") and len(op.inputs) > _arity(op)[1]:
-        yield "inputs", f"{len(op.inputs)} inputs, of which {_arity(op)[1]} are read", \
-            "drop the rest, or write the attribute that uses it, such as `bias: true`"
+        yield (
+            "inputs",
+            f"{len(op.inputs)} inputs, of which {_arity(op)[1]} are read",
+            "drop the rest, or write the attribute that uses it, such as `bias: true`",
+        )
 
 
 def _arity(op: NetOp) -> tuple[int, int]:
@@ -143,16 +167,22 @@ def formats_written(c: CheckContext, op: NetOp) -> Issues:
 def fidelity(c: CheckContext, op: NetOp) -> Issues:
     """math_fidelity is written and known."""
     if op.math_fidelity not in MATH_FIDELITIES:
-        yield "math_fidelity", f"math_fidelity {op.math_fidelity!r}" if op.math_fidelity else "no math_fidelity", \
-            f"known: {', '.join(MATH_FIDELITIES)}"
+        yield (
+            "math_fidelity",
+            f"math_fidelity {op.math_fidelity!r}" if op.math_fidelity else "no math_fidelity",
+            f"known: {', '.join(MATH_FIDELITIES)}",
+        )
 
 
 @rule("O4.buf_size_mb", "op")
 def buf_size(c: CheckContext, op: NetOp) -> Issues:
     """buf_size_mb is written and not negative."""
     if op.buf_size_mb is None or op.buf_size_mb < 0:
-        yield "buf_size_mb", "no buf_size_mb" if op.buf_size_mb is None else f"buf_size_mb {op.buf_size_mb}", \
-            "write the output buffer in mblocks; 2 is a double buffer"
+        yield (
+            "buf_size_mb",
+            "no buf_size_mb" if op.buf_size_mb is None else f"buf_size_mb {op.buf_size_mb}",
+            "write the output buffer in mblocks; 2 is a double buffer",
+        )
 
 
 @rule("O4.blocking", "op")
@@ -171,8 +201,11 @@ def blocking(c: CheckContext, op: NetOp) -> Issues:
 def grid(c: CheckContext, op: NetOp) -> Issues:
     """grid_size is positive, and grid_loc is written (but for ethernet_datacopy)."""
     if min(op.grid_size) < 1:
-        yield "grid_size", "no grid_size" if op.grid_size == (0, 0) else f"grid_size {list(op.grid_size)}", \
-            "write [rows, columns], both positive"
+        yield (
+            "grid_size",
+            "no grid_size" if op.grid_size == (0, 0) else f"grid_size {list(op.grid_size)}",
+            "write [rows, columns], both positive",
+        )
     if op.grid_loc is None and op.type != "ethernet_datacopy":
         yield "grid_loc", "no grid_loc", "write [row, column] of the first core"
 
@@ -194,13 +227,18 @@ def fork_count(c: CheckContext, op: NetOp) -> Issues:
 @rule("O4.per_input", "op", "verify", "strict")
 def per_input_lists(c: CheckContext, op: NetOp) -> Issues:
     """Lists of buffer sizes have one entry for each input, none negative."""
-    for key, sizes in (("input_buf_min_size_tiles", op.input_buf_min_size_tiles),
-                       ("input_dram_io_buf_size_tiles", op.input_dram_io_buf_size_tiles)):
+    for key, sizes in (
+        ("input_buf_min_size_tiles", op.input_buf_min_size_tiles),
+        ("input_dram_io_buf_size_tiles", op.input_dram_io_buf_size_tiles),
+    ):
         if sizes is None:
             continue
         if len(sizes) != len(op.inputs):
-            yield key, f"{len(sizes)} sizes for {len(op.inputs)} inputs", \
-                "write one for each input, 0 for the usual size"
+            yield (
+                key,
+                f"{len(sizes)} sizes for {len(op.inputs)} inputs",
+                "write one for each input, 0 for the usual size",
+            )
         if sizes and min(sizes) < 0:
             yield key, f"size {min(sizes)}", "sizes are in tiles, 0 for the usual size"
 

@@ -20,8 +20,12 @@ def on_grid(c: CheckContext, op: NetOp) -> Issues:
     row, col, rows, cols = box
     if row < 0 or col < 0 or row + rows > c.facts.device.rows or col + cols > c.facts.device.cols:
         turned = " (transposed)" if op.grid_transpose else ""
-        yield "grid_loc", f"cores [{row}, {col}] to [{row + rows - 1}, {col + cols - 1}]{turned} leave the grid of " \
-            f"{c.facts.arch}, {c.facts.device.rows}x{c.facts.device.cols}", "move the op or make its grid smaller"
+        yield (
+            "grid_loc",
+            f"cores [{row}, {col}] to [{row + rows - 1}, {col + cols - 1}]{turned} leave the grid of "
+            f"{c.facts.arch}, {c.facts.device.rows}x{c.facts.device.cols}",
+            "move the op or make its grid smaller",
+        )
 
 
 @rule("R3.channel", "queue", "placement")
@@ -31,8 +35,11 @@ def channel(c: CheckContext, q: Queue) -> Issues:
         return
     for number in dict.fromkeys(b.channel for b in q.buffers):
         if not 0 <= number < c.facts.device.dram_channels:
-            yield "dram", f"DRAM channel {number} does not exist on {c.facts.arch}", \
-                f"channels are 0 to {c.facts.device.dram_channels - 1}"
+            yield (
+                "dram",
+                f"DRAM channel {number} does not exist on {c.facts.arch}",
+                f"channels are 0 to {c.facts.device.dram_channels - 1}",
+            )
 
 
 @rule("R3.capacity", "queue", "placement")
@@ -43,8 +50,12 @@ def capacity(c: CheckContext, q: Queue) -> Issues:
     size = queue_buffer_bytes(c, q, c.facts.align)
     for b in q.buffers:
         if b.address < 0 or b.address + size > c.facts.device.dram_channel_bytes:
-            yield "dram", f"a buffer of {size} bytes at {b.address:#x} leaves channel {b.channel}, which ends at " \
-                f"{c.facts.device.dram_channel_bytes:#x}", "lower the address, or take another channel"
+            yield (
+                "dram",
+                f"a buffer of {size} bytes at {b.address:#x} leaves channel {b.channel}, which ends at "
+                f"{c.facts.device.dram_channel_bytes:#x}",
+                "lower the address, or take another channel",
+            )
             return
 
 
@@ -58,8 +69,11 @@ def reserved(c: CheckContext, q: Queue) -> Issues:
             continue
         start = c.facts.device.dram_start(b.channel)
         if 0 <= b.address < start:
-            yield "dram", f"address {b.address:#x} lies in the reserved part of channel {b.channel}", \
-                f"start at {start:#x}"
+            yield (
+                "dram",
+                f"address {b.address:#x} lies in the reserved part of channel {b.channel}",
+                f"start at {start:#x}",
+            )
             return
 
 
@@ -70,8 +84,11 @@ def aligned(c: CheckContext, q: Queue) -> Issues:
         return
     for b in q.buffers:
         if b.address % c.facts.align:
-            yield "dram", f"address {b.address:#x} is not aligned to {c.facts.align} bytes", \
-                f"{b.address // c.facts.align * c.facts.align:#x} is"
+            yield (
+                "dram",
+                f"address {b.address:#x} is not aligned to {c.facts.align} bytes",
+                f"{b.address // c.facts.align * c.facts.align:#x} is",
+            )
             return
 
 
@@ -82,11 +99,17 @@ def host_memory(c: CheckContext, q: Queue) -> Issues:
         return
     for b in q.buffers:
         if not 0 <= b.channel < c.facts.device.sysmem_channels:
-            yield "host", f"host channel {b.channel} does not exist on {c.facts.arch}", \
-                f"channels are 0 to {c.facts.device.sysmem_channels - 1}"
+            yield (
+                "host",
+                f"host channel {b.channel} does not exist on {c.facts.arch}",
+                f"channels are 0 to {c.facts.device.sysmem_channels - 1}",
+            )
         elif not 0 <= b.address < c.facts.device.sysmem_channel_bytes:
-            yield "host", f"host address {b.address:#x}", \
-                f"addresses are below {c.facts.device.sysmem_channel_bytes:#x}"
+            yield (
+                "host",
+                f"host address {b.address:#x}",
+                f"addresses are below {c.facts.device.sysmem_channel_bytes:#x}",
+            )
 
 
 @rule("R1", "op", "placement", "strict")
@@ -98,8 +121,11 @@ def local_inputs(c: CheckContext, op: NetOp) -> Issues:
     for i in op.inputs:
         queue = c.n.queues.get(i.source)
         if queue is not None and queue.loc == "dram" and queue.target_device != chip:
-            yield "inputs", f"queue {queue.name!r} is on chip {queue.target_device}, the op on chip {chip}", \
-                "grayskull chips have no links: put them on one chip"
+            yield (
+                "inputs",
+                f"queue {queue.name!r} is on chip {queue.target_device}, the op on chip {chip}",
+                "grayskull chips have no links: put them on one chip",
+            )
 
 
 _REMOTE_BASE = 0x30000000  # grayskull's ops reach other chips through this window of channel 0
@@ -113,8 +139,12 @@ def remote_output(c: CheckContext, q: Queue) -> Issues:
         return
     for b in q.buffers:
         if b.channel != 0 or b.address < _REMOTE_BASE:
-            yield "dram", f"buffer [{b.channel}, {b.address:#x}] on chip {q.target_device} is written by op " \
-                f"{q.input!r} of chip {graph.target_device}", f"use channel 0, from {_REMOTE_BASE:#x} on"
+            yield (
+                "dram",
+                f"buffer [{b.channel}, {b.address:#x}] on chip {q.target_device} is written by op "
+                f"{q.input!r} of chip {graph.target_device}",
+                f"use channel 0, from {_REMOTE_BASE:#x} on",
+            )
             return
 
 
@@ -198,11 +228,17 @@ def dram_overlap(c: CheckContext) -> Issues:
             if first != second and (_same_bytes(a, b) or not _meet(lives, first, second)):
                 continue
             loc, chip, number = span.memory
-            message = f"queue {second!r} overlaps queue {first!r}" if first != second else \
-                f"two buffers of queue {first!r} overlap"
-            yield ("queues", second, loc), f"{message} in {loc} channel {number} of chip {chip}: " \
-                f"[{span.start:#x}, {span.end:#x}) and [{other.start:#x}, {other.end:#x})", \
-                f"the next free byte after {other.queue!r} is {other.end:#x}"
+            message = (
+                f"queue {second!r} overlaps queue {first!r}"
+                if first != second
+                else f"two buffers of queue {first!r} overlap"
+            )
+            yield (
+                ("queues", second, loc),
+                f"{message} in {loc} channel {number} of chip {chip}: "
+                f"[{span.start:#x}, {span.end:#x}) and [{other.start:#x}, {other.end:#x})",
+                f"the next free byte after {other.queue!r} is {other.end:#x}",
+            )
         open_spans.append(span)
 
 

@@ -39,11 +39,13 @@ def opcodes(c: CheckContext, p: Program) -> Issues:
         if not isinstance(item, VarInst):
             continue
         if item.opcode not in _OPERANDS:
-            yield str(k), f"unknown varinst opcode {item.opcode!r} for {item.out!r}", \
-                f"known: {', '.join(_OPERANDS)}"
+            yield str(k), f"unknown varinst opcode {item.opcode!r} for {item.out!r}", f"known: {', '.join(_OPERANDS)}"
         elif len(item.args) != _OPERANDS[item.opcode]:
-            yield str(k), f"{item.opcode} of {item.out!r} with {len(item.args)} operands", \
-                f"it takes {_OPERANDS[item.opcode]}"
+            yield (
+                str(k),
+                f"{item.opcode} of {item.out!r} with {len(item.args)} operands",
+                f"it takes {_OPERANDS[item.opcode]}",
+            )
 
 
 @rule("P2", "program", "programs")
@@ -98,8 +100,11 @@ def epilogue(c: CheckContext, s: ProgramSetting) -> Issues:
     if queue is None or queue.type != "queue" or queue.input not in c.ops:
         return
     if s.setting.fields.get("epilogue") is True:
-        yield "epilogue", f"epilogue for queue {s.queue!r}, which op {queue.input!r} writes", \
-            "use a ram, or write false"
+        yield (
+            "epilogue",
+            f"epilogue for queue {s.queue!r}, which op {queue.input!r} writes",
+            "use a ram, or write false",
+        )
 
 
 @rule("P7", "setting", "programs")
@@ -107,8 +112,11 @@ def autoincs(c: CheckContext, s: ProgramSetting) -> Issues:
     """Local and global read pointer advance by the same number if both are made to."""
     local, both = (s.setting.fields.get(key, 0) for key in ("rd_ptr_autoinc", "global_rdptr_autoinc"))
     if isinstance(local, int) and isinstance(both, int) and local and both and int(local) != int(both):
-        yield "global_rdptr_autoinc", f"rd_ptr_autoinc {local}, global_rdptr_autoinc {both}", \
-            "make them equal, or one 0"
+        yield (
+            "global_rdptr_autoinc",
+            f"rd_ptr_autoinc {local}, global_rdptr_autoinc {both}",
+            "make them equal, or one 0",
+        )
 
 
 @rule("P8", "program", "programs")
@@ -123,13 +131,19 @@ def settings_complete(c: CheckContext, p: Program) -> Issues:
         for name in read:
             queue = c.n.queues.get(name)
             if queue is not None and queue.type == "queue" and queue.input == "HOST" and name not in settings:
-                yield str(k), f"no setting for queue {name!r}, which graph {graph.name!r} reads", \
-                    f"write `{name}: {{rd_ptr_local: ..., rd_ptr_global: ...}}`"
+                yield (
+                    str(k),
+                    f"no setting for queue {name!r}, which graph {graph.name!r} reads",
+                    f"write `{name}: {{rd_ptr_local: ..., rd_ptr_global: ...}}`",
+                )
         for op in graph.ops.values():
             for queue in c.queues_by_writer.get(op.name, ()) if op.gradient_op else ():
                 if queue.name not in settings:
-                    yield str(k), f"no setting for {queue.type} {queue.name!r}, which gradient op {op.name!r} writes", \
-                        f"write `{queue.name}: {{prologue: true, epilogue: true, zero: ..., ...}}`"
+                    yield (
+                        str(k),
+                        f"no setting for {queue.type} {queue.name!r}, which gradient op {op.name!r} writes",
+                        f"write `{queue.name}: {{prologue: true, epilogue: true, zero: ..., ...}}`",
+                    )
 
 
 @rule("P10", "program", "programs")
@@ -157,8 +171,11 @@ def _known_counts(p: Program) -> dict[int, int]:
     for k, item in enumerate(p.instructions):
         match item:
             case Var(_, values):
-                value.update((name, 0 if first is None else int(first)) for name, first in values.items()
-                             if first is None or isinstance(first, int))
+                value.update(
+                    (name, 0 if first is None else int(first))
+                    for name, first in values.items()
+                    if first is None or isinstance(first, int)
+                )
             case VarInst(out, "set", [int(number)]):
                 value[out] = number
             case VarInst(out):
@@ -217,8 +234,11 @@ def variables(c: CheckContext, p: Program) -> Issues:
                     if old is not None and not static:
                         yield str(k), f"{kind} {name!r} hides the {old} of that name", "give it another name"
                     elif not static and any(isinstance(n, int) and n > 1 for n in loop_counts):
-                        yield str(k), f"var {name!r} is declared again in every round of the loop", \
-                            "declare it before the loop"
+                        yield (
+                            str(k),
+                            f"var {name!r} is declared again in every round of the loop",
+                            "declare it before the loop",
+                        )
                     declared[name] = kind
                     if value is not None:
                         yield from _check_value(value, declared, str(k), f"the value of {name!r}")
@@ -241,8 +261,9 @@ def variables(c: CheckContext, p: Program) -> Issues:
                         yield from _check_value(value, declared, (str(k), "queue_settings", queue, key), key)
 
 
-def _check_value(value: Value, declared: dict[str, str], where: str | tuple[str, ...], what: str, *,
-          variable: bool = False) -> Iterator[Issue]:
+def _check_value(
+    value: Value, declared: dict[str, str], where: str | tuple[str, ...], what: str, *, variable: bool = False
+) -> Iterator[Issue]:
     if isinstance(value, float):
         yield where, f"{what}: {value} is not a whole number", "write a whole number or a variable"
     elif isinstance(value, str) and value not in declared:

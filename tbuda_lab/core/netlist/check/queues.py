@@ -23,8 +23,11 @@ def blackhole_address(c: CheckContext, q: Queue) -> Issues:
         return
     for b in q.buffers:
         if b.address % 64:
-            yield "dram", f"address {b.address:#x} is not aligned to 64 bytes", \
-                f"{b.address // 64 * 64:#x} or {-(-b.address // 64) * 64:#x} is"
+            yield (
+                "dram",
+                f"address {b.address:#x} is not aligned to 64 bytes",
+                f"{b.address // 64 * 64:#x} or {-(-b.address // 64) * 64:#x} is",
+            )
 
 
 @rule("Q6", "queue", "parse")
@@ -69,16 +72,22 @@ def target_device(c: CheckContext, q: Queue) -> Issues:
     """target_device is a chip id."""
     devices = q.target_device if isinstance(q.target_device, list) else [q.target_device]
     if not devices or min(devices) < 0:
-        yield "target_device", "no target_device" if q.target_device == -1 else f"target_device {q.target_device}", \
-            "write a chip id, 0 or more"
+        yield (
+            "target_device",
+            "no target_device" if q.target_device == -1 else f"target_device {q.target_device}",
+            "write a chip id, 0 or more",
+        )
 
 
 @rule("Q9.entries", "queue")
 def entries(c: CheckContext, q: Queue) -> Issues:
     """entries is at least 1."""
     if q.entries < 1:
-        yield "entries", "no entries" if q.entries == -1 else f"entries {q.entries}", \
-            "write the number of slots, 1 or more"
+        yield (
+            "entries",
+            "no entries" if q.entries == -1 else f"entries {q.entries}",
+            "write the number of slots, 1 or more",
+        )
 
 
 @rule("Q9.blocking", "queue")
@@ -95,8 +104,11 @@ def blocking(c: CheckContext, q: Queue) -> Issues:
 def grid(c: CheckContext, q: Queue) -> Issues:
     """grid_size is positive."""
     if min(q.grid_size) < 1:
-        yield "grid_size", "no grid_size" if q.grid_size == (0, 0) else f"grid_size {list(q.grid_size)}", \
-            "write [rows, columns], both positive"
+        yield (
+            "grid_size",
+            "no grid_size" if q.grid_size == (0, 0) else f"grid_size {list(q.grid_size)}",
+            "write [rows, columns], both positive",
+        )
 
 
 @rule("Q9.df", "queue")
@@ -119,8 +131,11 @@ def buffer_count(c: CheckContext, q: Queue) -> Issues:
     cores = max(q.grid_size[0], 0) * max(q.grid_size[1], 0)
     if len(q.buffers) != cores and not (q.loc in ("dram", "host") and not q.buffers):
         missing = "" if q.loc in ("dram", "host") else f"; loc is {q.loc!r}" if q.loc else "; loc is not written"
-        yield q.loc or "loc", f"{len(q.buffers)} buffers for a grid of {q.grid_size[0]}x{q.grid_size[1]}{missing}", \
-            f"list {cores} buffers" if q.loc in ("dram", "host") else "write `loc: dram` or `loc: host`"
+        yield (
+            q.loc or "loc",
+            f"{len(q.buffers)} buffers for a grid of {q.grid_size[0]}x{q.grid_size[1]}{missing}",
+            f"list {cores} buffers" if q.loc in ("dram", "host") else "write `loc: dram` or `loc: host`",
+        )
 
 
 @rule("Q10.producer", "queue")
@@ -136,8 +151,11 @@ def producer_tile(c: CheckContext, q: Queue) -> Issues:
     """A queue has the tile size of the op that feeds it."""
     op = c.ops.get(q.input)
     if op is not None and (op.tile_dim or (32, 32)) != (q.tile_dim or (32, 32)):
-        yield "tile_dim", f"tile_dim {list(q.tile_dim or (32, 32))}, but op {op.name!r} makes " \
-            f"{list(op.tile_dim or (32, 32))}", "make them equal"
+        yield (
+            "tile_dim",
+            f"tile_dim {list(q.tile_dim or (32, 32))}, but op {op.name!r} makes {list(op.tile_dim or (32, 32))}",
+            "make them equal",
+        )
 
 
 @rule("Q11", "queue", "parse")
@@ -165,11 +183,17 @@ def alias(c: CheckContext, q: Queue) -> Issues:
     elif [(b.channel, b.address) for b in q.buffers] != [(b.channel, b.address) for b in base.buffers]:
         yield "alias", f"its buffers are not those of {base.name!r}", "list the same buffers"
     elif _elements(c, q) != _elements(c, base):
-        yield "alias", f"{_elements(c, q)} elements in all, but {base.name!r} has {_elements(c, base)}", \
-            "make entries x tensor size equal"
+        yield (
+            "alias",
+            f"{_elements(c, q)} elements in all, but {base.name!r} has {_elements(c, base)}",
+            "make entries x tensor size equal",
+        )
     elif q.entries > 0 and base.entries > 0 and max(q.entries, base.entries) % min(q.entries, base.entries):
-        yield "entries", f"{q.entries} entries do not divide the {base.entries} of {base.name!r}", \
-            "one number of entries must divide the other"
+        yield (
+            "entries",
+            f"{q.entries} entries do not divide the {base.entries} of {base.name!r}",
+            "one number of entries must divide the other",
+        )
 
 
 def _elements(c: CheckContext, q: Queue) -> int:
@@ -185,5 +209,9 @@ def one_input_count(c: CheckContext, q: Queue) -> Issues:
         return
     counts = {r.graph.input_count: r.graph.name for r in c.readers.get(q.name, ())}
     if len(counts) > 1:
-        yield "", "read by graphs of different input_count: " + \
-            ", ".join(f"{name} {count}" for count, name in sorted(counts.items())), "make them equal, or use a ram"
+        yield (
+            "",
+            "read by graphs of different input_count: "
+            + ", ".join(f"{name} {count}" for count, name in sorted(counts.items())),
+            "make them equal, or use a ram",
+        )

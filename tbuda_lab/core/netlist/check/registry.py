@@ -19,8 +19,23 @@ Issues = Iterator[Issue]
 
 PROFILES = ("backend", "strict")
 STAGES = ("parse", "verify", "fused", "programs", "workload", "golden", "shapes", "placement", "route")
-FILES = ("devices", "queues", "graphs", "attributes", "tms", "tiles", "formats", "special", "fused", "programs",
-         "workload", "shapes", "placement", "cores", "routing")
+FILES = (
+    "devices",
+    "queues",
+    "graphs",
+    "attributes",
+    "tms",
+    "tiles",
+    "formats",
+    "special",
+    "fused",
+    "programs",
+    "workload",
+    "shapes",
+    "placement",
+    "cores",
+    "routing",
+)
 SCOPES = ("netlist", "queue", "graph", "op", "fused_op", "program", "setting")
 
 
@@ -46,8 +61,9 @@ class Rule:
 RULES: dict[str, Rule] = {}
 
 
-def rule(id: str, scope: str, stage: str = "verify",
-         profile: str = "backend") -> Callable[[Callable[..., Issues]], Callable[..., Issues]]:
+def rule(
+    id: str, scope: str, stage: str = "verify", profile: str = "backend"
+) -> Callable[[Callable[..., Issues]], Callable[..., Issues]]:
     """Registers a rule function; the first line of its docstring is its doc."""
     assert scope in SCOPES and stage in STAGES and profile in (*PROFILES, "note"), (id, scope, stage, profile)
 
@@ -62,6 +78,7 @@ def rule(id: str, scope: str, stage: str = "verify",
 
 def ordered_rules() -> list[Rule]:
     """All rules, stage by stage as the backend works, within a stage file by file in the order of `FILES`."""
+
     def place(r: Rule) -> tuple[int, int]:
         return STAGES.index(r.stage), FILES.index(r.check.__module__.rpartition(".")[2])
 
@@ -74,10 +91,15 @@ TEXT_RULES = {
     "Y2": "Sections and fields are unique; only input_N_tms may repeat, and its entries are joined.",
     "Y3": "Sections and elements are maps or lists, whichever the format expects.",
     "Y4": "Values are numbers, true or false, or names, whichever the format expects.",
-    "D1": "devices has no key but arch.", "D3": "The requested arch is one that the netlist names.",
-    "Q1": "Queue fields are known.", "Q2": "Queue names are unique.", "Q3": "grid_size, mblock and ublock are pairs.",
-    "Q8": "Data formats are known.", "O2": "grid_size, mblock and ublock of ops are pairs.",
-    "O4": "There is one in_df for each input; grid_loc is a pair.", "O8": "Attribute values have their shape.",
+    "D1": "devices has no key but arch.",
+    "D3": "The requested arch is one that the netlist names.",
+    "Q1": "Queue fields are known.",
+    "Q2": "Queue names are unique.",
+    "Q3": "grid_size, mblock and ublock are pairs.",
+    "Q8": "Data formats are known.",
+    "O2": "grid_size, mblock and ublock of ops are pairs.",
+    "O4": "There is one in_df for each input; grid_loc is a pair.",
+    "O8": "Attribute values have their shape.",
     "O9": "TMs are known, have the arguments they take, and name an input of the op.",
     "F12": "Sub-op fields and attributes are known; the type stands before the attributes.",
 }
@@ -85,14 +107,17 @@ TEXT_RULES = {
 
 def describe() -> list[dict[str, Any]]:
     """Id, scope, stage, profile and doc of every rule, for documentation and views."""
-    texts = [{"id": id, "scope": "text", "stage": "parse", "profile": "backend", "doc": doc}
-             for id, doc in TEXT_RULES.items()]
-    return texts + [{"id": r.id, "scope": r.scope, "stage": r.stage, "profile": r.profile, "doc": r.doc}
-                    for r in ordered_rules()]
+    texts = [
+        {"id": id, "scope": "text", "stage": "parse", "profile": "backend", "doc": doc}
+        for id, doc in TEXT_RULES.items()
+    ]
+    return texts + [
+        {"id": r.id, "scope": r.scope, "stage": r.stage, "profile": r.profile, "doc": r.doc} for r in ordered_rules()
+    ]
 
 
 ARCHS = ("grayskull", "wormhole", "wormhole_b0", "blackhole")
-_A0_DST = 4                  # wormhole A0 took ublocks four times as large
+_A0_DST = 4  # wormhole A0 took ublocks four times as large
 
 
 @dataclasses.dataclass(frozen=True)

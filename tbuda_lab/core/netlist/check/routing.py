@@ -112,8 +112,11 @@ def into_queue(c: CheckContext, q: Queue) -> Issues:
     if op.untilize_output and q.input_tms:
         yield "input_tms", f"op {op.name!r} untilizes, and TMs move tiles", "untilize without TMs into this queue"
     if op.gradient_op and (op.grid_size, *_blocks(op)) != (q.grid_size, *_blocks(q)):
-        yield "grid_size", f"gradient op {op.name!r} adds to what it holds, in another layout", \
-            "give it the op's grid, t, mblock and ublock"
+        yield (
+            "grid_size",
+            f"gradient op {op.name!r} adds to what it holds, in another layout",
+            "give it the op's grid, t, mblock and ublock",
+        )
     if op.untilize_output or not (_sound(op) and _buffered(op) and _sound(q)):
         return
     result = _verdict(edge_to_queue(op, q, max(1, c.input_count(op)), c.facts.arch, _ANY)).rule
@@ -177,8 +180,11 @@ def kernel_inputs(c: CheckContext, op: NetOp) -> Issues:
         yield "inputs", f"{len(op.inputs)} inputs, a kernel has at most {MOST_INPUTS}", "join some in another op"
     count = sum(i.source in c.n.queues for i in op.inputs)
     if count > MOST_DRAM_INPUTS:
-        yield "inputs", f"{count} of {len(op.inputs)} inputs are queues: {RouteRule.FAN_IN_DRAM.text}", \
-            RouteRule.FAN_IN_DRAM.fix
+        yield (
+            "inputs",
+            f"{count} of {len(op.inputs)} inputs are queues: {RouteRule.FAN_IN_DRAM.text}",
+            RouteRule.FAN_IN_DRAM.fix,
+        )
 
 
 @rule("N14", "graph", "route")
@@ -208,11 +214,18 @@ def queue_buffers(c: CheckContext) -> Issues:
         for name, verdicts in by_queue.items():
             pipes = sum(v.fan_out for v in verdicts)
             if name not in unknown and not np.array([v.read for v in verdicts], dtype=bool).any(axis=0).all():
-                yield ("queues", name), f"graph {group[0]!r} leaves a buffer of the queue unread (unread_core)", \
-                    "drop fewer tiles, or give the queue a smaller grid"
+                yield (
+                    ("queues", name),
+                    f"graph {group[0]!r} leaves a buffer of the queue unread (unread_core)",
+                    "drop fewer tiles, or give the queue a smaller grid",
+                )
             if pipes > MOST_BUFFER_READERS:
-                yield ("queues", name), f"{pipes} pipes of graph {group[0]!r} read one buffer of the queue, at most " \
-                    f"{MOST_BUFFER_READERS} can", "give the queue a larger grid, or its readers a smaller one"
+                yield (
+                    ("queues", name),
+                    f"{pipes} pipes of graph {group[0]!r} read one buffer of the queue, at most "
+                    f"{MOST_BUFFER_READERS} can",
+                    "give the queue a larger grid, or its readers a smaller one",
+                )
 
 
 @rule("N16", "op", "route")
@@ -224,8 +237,11 @@ def multicast_inputs(c: CheckContext, op: NetOp) -> Issues:
     operands = [r.operand for r in readers if r is not None and r.use == "matmul"]
     count = operands.count(0) * (columns > 1) + operands.count(1) * (rows > 1)
     if count > MOST_MULTICASTS:
-        yield "inputs", f"{count} operands of matmuls are multicast, at most {MOST_MULTICASTS} can be", \
-            "fuse fewer matmuls, or take a grid of one row or column"
+        yield (
+            "inputs",
+            f"{count} operands of matmuls are multicast, at most {MOST_MULTICASTS} can be",
+            "fuse fewer matmuls, or take a grid of one row or column",
+        )
 
 
 def _devices(target: int | list[int]) -> set[int]:
@@ -376,8 +392,11 @@ def ethernet_streams(c: CheckContext) -> Issues:
             if count > most:
                 largest, what = max(tensors, key=lambda t: t[0])
                 rest = most - (count - largest)
-                fix = f"cross with {rest} pipes there, such as through a nop of {rest} cores" if rest > 0 else \
-                    f"cross with fewer of the {len(tensors)} tensors in this epoch, or with fewer cores"
+                fix = (
+                    f"cross with {rest} pipes there, such as through a nop of {rest} cores"
+                    if rest > 0
+                    else f"cross with fewer of the {len(tensors)} tensors in this epoch, or with fewer cores"
+                )
                 yield (
                     ("graphs", group[0]),
                     f"{count} pipes cross between chips {a} and {b} in one epoch, both ways together; {joined} "
@@ -432,5 +451,8 @@ def section_order(c: CheckContext) -> Issues:
     place = {name: i for i, name in enumerate(c.n.order)}
     for first, later in (("devices", "queues"), ("queues", "graphs"), ("queues", "programs")):
         if first in place and later in place and place[first] > place[later]:
-            yield (first,), f"section {first} stands after {later}", \
-                f"the backend reads in file order: put {first} first"
+            yield (
+                (first,),
+                f"section {first} stands after {later}",
+                f"the backend reads in file order: put {first} first",
+            )

@@ -85,8 +85,9 @@ class Near(CheckContext):
     """A context that knows the device, and of the netlist the sources of one op. queues: as they are shown; preloaded:
     those with a prologue that the op reads."""
 
-    def __init__(self, c: CheckContext, op: NetOp, queues: Mapping[str, Queue], preloaded: frozenset[str],
-                 count: int) -> None:
+    def __init__(
+        self, c: CheckContext, op: NetOp, queues: Mapping[str, Queue], preloaded: frozenset[str], count: int
+    ) -> None:
         names = frozenset(i.source for i in op.inputs)
         self.facts = c.facts
         fused = frozenset((str(op.attributes.get("fused_op_id")),))
@@ -143,8 +144,12 @@ class CheckCache:
                 sources += (c.n.fused_ops.get(str(op.attributes.get("fused_op_id"))),)
             seen = c.preloads(op), c.input_count(op)
             entry = self._findings.get(op.name)
-            if entry is None or entry.op is not op or (entry.preloaded_queues, entry.count) != seen \
-                    or not _same(entry.sources, sources):
+            if (
+                entry is None
+                or entry.op is not op
+                or (entry.preloaded_queues, entry.count) != seen
+                or not _same(entry.sources, sources)
+            ):
                 entry = _look(c, rules, op, sources, queues, *seen)
             findings[op.name] = entry
             out.append(entry)
@@ -244,12 +249,28 @@ def _archs(
     try:
         facts = NetlistFacts(arch.arch, arch) if isinstance(arch, DeviceSpec) else facts_of(arch)
     except TbudaError as error:
-        findings.append(Finding("error", "D3", ("devices", "arch"), f"{arch!r} is not a device: {error}",
-                                f"name an arch ({', '.join(ARCHS)}), a board or a descriptor file", *place))
+        findings.append(
+            Finding(
+                "error",
+                "D3",
+                ("devices", "arch"),
+                f"{arch!r} is not a device: {error}",
+                f"name an arch ({', '.join(ARCHS)}), a board or a descriptor file",
+                *place,
+            )
+        )
         return default, []
     if n.arch_as_list and facts.arch not in n.archs:
-        findings.append(Finding("error", "D3", ("devices", "arch"), f"the netlist is not for {facts.arch}",
-                                f"it is for {', '.join(n.arch)}", *place))
+        findings.append(
+            Finding(
+                "error",
+                "D3",
+                ("devices", "arch"),
+                f"the netlist is not for {facts.arch}",
+                f"it is for {', '.join(n.arch)}",
+                *place,
+            )
+        )
     return facts, []
 
 

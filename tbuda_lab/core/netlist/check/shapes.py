@@ -54,8 +54,11 @@ def tms_apply(c: CheckContext, op: NetOp) -> Issues:
         try:
             operand_shape(source, i)
         except NetlistShapeError as error:
-            yield f"input_{n}_tms" if i.tms else f"input_{n}_unpad", \
-                f"{error} (input {i.source!r} is {text(source)})", error.fix
+            yield (
+                f"input_{n}_tms" if i.tms else f"input_{n}_unpad",
+                f"{error} (input {i.source!r} is {text(source)})",
+                error.fix,
+            )
 
 
 @rule("S2", "op", "shapes")
@@ -66,14 +69,16 @@ def operands_fit(c: CheckContext, op: NetOp) -> Issues:
     for n, (want, got) in enumerate(zip(expected, operands(c, op), strict=False)):
         if got is None or (dims[n] != (op.tile_dim or FULL_TILE) and op.type not in ("matmul", "reduce")):
             continue  # an op that changes the tile size counts in other tiles than its source
-        wrong = [f"{label} {have}, not {size}" for label, have, size in zip(_LABELS, got, want, strict=True)
-                 if size is not None and have != size]
+        wrong = [
+            f"{label} {have}, not {size}"
+            for label, have, size in zip(_LABELS, got, want, strict=True)
+            if size is not None and have != size
+        ]
         if op.type == "matmul" and n == 1 and want[0] is not None and got[0] > want[0]:
             wrong = wrong[1:]  # a longer z of the right operand is cut off: S3
         if wrong:
             place = f"input_{n}_tms" if op.inputs[n].tms else "inputs"
-            yield place, f"input {n} ({op.inputs[n].source!r}) has {'; '.join(wrong)} (in tiles)", \
-                _hint(op, want)
+            yield place, f"input {n} ({op.inputs[n].source!r}) has {'; '.join(wrong)} (in tiles)", _hint(op, want)
 
 
 ExpectedTiles = tuple[int | None, int | None, int | None]
@@ -118,8 +123,11 @@ def longer_right_operand(c: CheckContext, op: NetOp) -> Issues:
         return
     want, got = _expected_tiles(op)[1][0], [*operands(c, op), None, None][1]
     if got is not None and want is not None and got[0] > want:
-        yield "inputs", f"input 1 ({op.inputs[1].source!r}) has z {got[0]}, only {want} are used", \
-            "slice it, or make them equal"
+        yield (
+            "inputs",
+            f"input 1 ({op.inputs[1].source!r}) has z {got[0]}, only {want} are used",
+            "slice it, or make them equal",
+        )
 
 
 @rule("S4", "queue", "shapes")
@@ -135,8 +143,11 @@ def queue_holds_output(c: CheckContext, q: Queue) -> Issues:
         yield "input_tms", f"{error} (op {op.name!r} makes {text(output_shape(op))})", error.fix
         return
     if result != shape:
-        yield "", f"the queue holds {text(shape)}, but op {op.name!r} makes {text(result)}", \
-            "make grid_size x mblock x ublock and t agree"
+        yield (
+            "",
+            f"the queue holds {text(shape)}, but op {op.name!r} makes {text(result)}",
+            "make grid_size x mblock x ublock and t agree",
+        )
 
 
 @rule("S5", "op", "shapes")
@@ -160,8 +171,14 @@ def splice_shapes(c: CheckContext, op: NetOp) -> Issues:
     result = 0
     for n, got in enumerate(operands(c, op)):
         value = op.attributes.get(f"input{n}")
-        if got is None or not isinstance(value, (list, tuple)) or len(value) != 3 \
-                or not all(isinstance(v, int) for v in value) or min(value[1:]) < 1 or value[0] < 0:
+        if (
+            got is None
+            or not isinstance(value, (list, tuple))
+            or len(value) != 3
+            or not all(isinstance(v, int) for v in value)
+            or min(value[1:]) < 1
+            or value[0] < 0
+        ):
             return  # other rules say so
         limit = got[0] if by_slice else got[1] * got[2] // (rows * cols * rt * ct)
         yield from _window(n, limit, [int(v) for v in value], "slices of t" if by_slice else "ublocks of a core")
@@ -170,19 +187,28 @@ def splice_shapes(c: CheckContext, op: NetOp) -> Issues:
     z, m, k = output_shape(op)
     expected = z if by_slice else m * k // (rows * cols * rt * ct)
     if len(set(turns.values())) > 1:
-        yield "attributes", f"its inputs last for {', '.join(map(str, turns.values()))} turns", \
-            "every input must last equally long"
+        yield (
+            "attributes",
+            f"its inputs last for {', '.join(map(str, turns.values()))} turns",
+            "every input must last equally long",
+        )
     elif result != expected:
         unit = "slices" if by_slice else "ublocks per core"
-        yield "attributes", f"its inputs give {result} {unit}, the output has {expected}", \
-            "lengths times turns must fill the output"
+        yield (
+            "attributes",
+            f"its inputs give {result} {unit}, the output has {expected}",
+            "lengths times turns must fill the output",
+        )
 
 
 def _window(n: int, limit: int, triple: list[int], unit: str) -> Iterator[Issue]:
     index, length, stride = triple
     if index + max(length, stride) > limit or limit % (index + stride):
-        yield ("attributes", f"input{n}"), f"index {index}, length {length}, stride {stride} of {limit} {unit}", \
-            "index + length and index + stride stay within them, and index + stride divides them"
+        yield (
+            ("attributes", f"input{n}"),
+            f"index {index}, length {length}, stride {stride} of {limit} {unit}",
+            "index + length and index + stride stay within them, and index + stride divides them",
+        )
 
 
 @rule("S7", "queue", "shapes", "note")

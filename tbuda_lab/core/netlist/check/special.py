@@ -16,15 +16,24 @@ def untilize_target(c: CheckContext, op: NetOp) -> Issues:
     if len(queues) != 1:
         yield "untilize_output", f"an untilized output feeds {len(queues)} queues", "it must feed exactly one"
     for reader in c.readers.get(op.name, ())[:1]:
-        yield "untilize_output", f"an untilized output feeds op {reader.op.name!r}", \
-            "put a nop that untilizes beside it"
+        yield (
+            "untilize_output",
+            f"an untilized output feeds op {reader.op.name!r}",
+            "put a nop that untilizes beside it",
+        )
     for queue in queues:
         if queue.grid_size != (1, 1):
-            yield "untilize_output", f"an untilized output feeds queue {queue.name!r} of grid " \
-                f"{queue.grid_size[0]}x{queue.grid_size[1]}", "make the grid of the queue [1, 1]"
+            yield (
+                "untilize_output",
+                f"an untilized output feeds queue {queue.name!r} of grid {queue.grid_size[0]}x{queue.grid_size[1]}",
+                "make the grid of the queue [1, 1]",
+            )
         for reader in c.readers.get(queue.name, ())[:1]:
-            yield "untilize_output", f"op {reader.op.name!r} reads queue {queue.name!r}, which holds untilized data", \
-                "only the host reads untilized queues"
+            yield (
+                "untilize_output",
+                f"op {reader.op.name!r} reads queue {queue.name!r}, which holds untilized data",
+                "only the host reads untilized queues",
+            )
 
 
 _MOST_AT_ONCE = 1024  # ops compared with each one; no grid has more cores
@@ -51,8 +60,11 @@ def cores_overlap(c: CheckContext, g: NetGraph) -> Issues:
                 later = max(name, other_name, key=rank.__getitem__)
                 earlier = other_name if later == name else name
                 row, col = max(box[0], other[0]), max(box[1], other[1])
-                yield (later, "grid_loc"), f"op {later!r} and op {earlier!r} share core [{row}, {col}]", \
-                    "move or shrink one of them"
+                yield (
+                    (later, "grid_loc"),
+                    f"op {later!r} and op {earlier!r} share core [{row}, {col}]",
+                    "move or shrink one of them",
+                )
                 break  # one partner is enough to find it
         open_boxes.append((box, name))
 
@@ -81,10 +93,16 @@ def tilizer(c: CheckContext, op: NetOp) -> Issues:
         if i.tms:
             yield f"input_{n}_tms", "TMs on a tilizer", "put them on the next op"
         queue = c.n.queues.get(i.source)
-        if queue is not None and max(queue.blocking.ublock[0], op.blocking.ublock[0]) > 1 \
-                and queue.blocking.ublock != op.blocking.ublock:
-            yield "ublock", f"ublock {list(op.blocking.ublock)}, but {queue.name!r} has " \
-                f"{list(queue.blocking.ublock)}", "make them equal"
+        if (
+            queue is not None
+            and max(queue.blocking.ublock[0], op.blocking.ublock[0]) > 1
+            and queue.blocking.ublock != op.blocking.ublock
+        ):
+            yield (
+                "ublock",
+                f"ublock {list(op.blocking.ublock)}, but {queue.name!r} has {list(queue.blocking.ublock)}",
+                "make them equal",
+            )
 
 
 @rule("O17.depthwise", "op")

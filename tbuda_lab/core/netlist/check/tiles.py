@@ -25,8 +25,11 @@ def tiny_inputs(c: CheckContext, op: NetOp) -> Issues:
         dense = op.type == "matmul" and not flag(op, "identity")
         legal = (dense and (dim == (1, 32) or n < 2)) or (op.type == "matmul" and not dense and n == 1)
         if not legal:
-            yield "inputs", f"input {n} {op.inputs[n].source!r} has {dim[0]}x{dim[1]} tiles", \
-                f"input {n} of {'an identity ' if flag(op, 'identity') else ''}{op.type} takes 32x32 tiles"
+            yield (
+                "inputs",
+                f"input {n} {op.inputs[n].source!r} has {dim[0]}x{dim[1]} tiles",
+                f"input {n} of {'an identity ' if flag(op, 'identity') else ''}{op.type} takes 32x32 tiles",
+            )
 
 
 @rule("O11.integers", "op")
@@ -62,13 +65,18 @@ def binary_tiles(c: CheckContext, op: NetOp) -> Issues:
 def narrow_tiles(c: CheckContext, op: NetOp) -> Issues:
     """32x16 tiles (as transposed) stay 32x16: through unary and binary ops, and from matmul input 1 to its output."""
     out = op.tile_dim or _FULL
-    dims = [dim[::-1] if sum(tm.name == "transpose" for tm in i.tms or ()) % 2 else dim
-            for i, dim in zip(op.inputs, c.input_tiles(op), strict=True)]
+    dims = [
+        dim[::-1] if sum(tm.name == "transpose" for tm in i.tms or ()) % 2 else dim
+        for i, dim in zip(op.inputs, c.input_tiles(op), strict=True)
+    ]
     watched = dims if op.type in UNARY | SFPU | BINARY else dims[1:2] if op.type == "matmul" else []
     for dim in watched:
         if (dim == (32, 16)) != (out == (32, 16)):
-            yield "tile_dim", f"input tiles {dim[0]}x{dim[1]}, output tiles {out[0]}x{out[1]}", \
-                "make both 32x16, or neither"
+            yield (
+                "tile_dim",
+                f"input tiles {dim[0]}x{dim[1]}, output tiles {out[0]}x{out[1]}",
+                "make both 32x16, or neither",
+            )
             return
 
 
@@ -162,8 +170,14 @@ def ublock_fits_dst(c: CheckContext, op: NetOp) -> Issues:
     limit = c.facts.dst_limit(op.acc_df)
     rt, ct = op.blocking.ublock
     if rt > 0 and ct > 0 and rt * ct > limit:
-        yield "ublock", f"ublock [{rt}, {ct}] is {rt * ct} tiles, dst holds {limit} with acc_df {op.acc_df}", \
-            f"make the ublock at most {limit} tiles"
+        yield (
+            "ublock",
+            f"ublock [{rt}, {ct}] is {rt * ct} tiles, dst holds {limit} with acc_df {op.acc_df}",
+            f"make the ublock at most {limit} tiles",
+        )
     if op.type == "topk" and rt > 0 and whole(op, "u_kt") > 0 and rt * whole(op, "u_kt") > limit:
-        yield ("attributes", "u_kt"), f"ublock_rt {rt} x u_kt {whole(op, 'u_kt')} is more than the {limit} tiles " \
-            "of dst", "make one of them smaller"
+        yield (
+            ("attributes", "u_kt"),
+            f"ublock_rt {rt} x u_kt {whole(op, 'u_kt')} is more than the {limit} tiles of dst",
+            "make one of them smaller",
+        )

@@ -41,8 +41,11 @@ def constants(c: CheckContext, p: Program) -> Issues:
                     yield str(k), f"static constant {out!r} is changed by {opcode}", "only set is legal"
                 moving = [a for a in args if isinstance(a, str) and a in statics and not a.startswith("$c_")]
                 if out in statics and moving:
-                    yield str(k), f"static constant {out!r} is set from {moving[0]!r}, which changes", \
-                        "set it from a constant"
+                    yield (
+                        str(k),
+                        f"static constant {out!r} is set from {moving[0]!r}, which changes",
+                        "set it from a constant",
+                    )
 
 
 def _links(c: CheckContext) -> dict[str, tuple[str, ...]]:
@@ -83,13 +86,20 @@ def _whole(p: Program, links: dict[str, tuple[str, ...]], beside: dict[str, froz
         for other, run in list(pending.items()):
             if other != group and item.graph not in beside.get(run[0], ()):
                 missing = [g for g in other if g not in run]
-                yield str(k), f"graph {item.graph!r} is executed before {', '.join(map(repr, missing))}, which run " \
-                    f"together with {run[0]!r}", f"execute {how} graphs one after the other"
+                yield (
+                    str(k),
+                    f"graph {item.graph!r} is executed before {', '.join(map(repr, missing))}, which run "
+                    f"together with {run[0]!r}",
+                    f"execute {how} graphs one after the other",
+                )
                 del pending[other]
         run = pending.setdefault(group, [])
         if item.graph in run:
-            yield str(k), f"graph {item.graph!r} is executed again before the graphs {how} with it", \
-                f"execute {how} graphs once each"
+            yield (
+                str(k),
+                f"graph {item.graph!r} is executed again before the graphs {how} with it",
+                f"execute {how} graphs once each",
+            )
             continue
         run.append(item.graph)
         if len(run) == len(group):
@@ -105,14 +115,21 @@ def epoch_members(c: CheckContext) -> Issues:
     for group in c.linked_graphs:
         graphs = [c.n.graphs[g] for g in group]
         if len({g.input_count for g in graphs}) > 1:
-            yield ("graphs", graphs[-1].name, "input_count"), "linked graphs have different input_count: " + \
-                ", ".join(f"{g.name} {g.input_count}" for g in graphs[:6]), "make them equal"
+            yield (
+                ("graphs", graphs[-1].name, "input_count"),
+                "linked graphs have different input_count: "
+                + ", ".join(f"{g.name} {g.input_count}" for g in graphs[:6]),
+                "make them equal",
+            )
         chips: dict[str, str] = {}
         for g in graphs:
             other = chips.setdefault(str(g.target_device), g.name)
             if other != g.name:
-                yield ("graphs", g.name, "target_device"), f"linked graphs {other!r} and {g.name!r} are both on chip " \
-                    f"{g.target_device}", "put a queue between them, or move one"
+                yield (
+                    ("graphs", g.name, "target_device"),
+                    f"linked graphs {other!r} and {g.name!r} are both on chip {g.target_device}",
+                    "put a queue between them, or move one",
+                )
 
 
 @rule("G5.merged", "netlist", "workload", "strict")
@@ -122,9 +139,12 @@ def merged_members(c: CheckContext) -> Issues:
         graphs = [c.n.graphs[g] for g in group]
         odd = next((g for g in graphs if g.input_count != graphs[0].input_count), None)
         if odd is not None:
-            yield ("graphs", odd.name, "input_count"), f"input_count {odd.input_count}, but " \
-                f"{graphs[0].input_count} in graph {graphs[0].name!r}, which runs at the same time", \
-                "make them equal, or execute a graph of the same chips in between"
+            yield (
+                ("graphs", odd.name, "input_count"),
+                f"input_count {odd.input_count}, but "
+                f"{graphs[0].input_count} in graph {graphs[0].name!r}, which runs at the same time",
+                "make them equal, or execute a graph of the same chips in between",
+            )
 
 
 @rule("P12.programs", "netlist", "workload", "strict")
@@ -139,9 +159,12 @@ def programs_apart(c: CheckContext) -> Issues:
         ends += [(p, run[0], run[-1])] if run else []
     for (one, _, last), (other, first, _) in itertools.permutations(ends, 2):
         if not _chips(c, group_of[last]) & _chips(c, group_of[first]):
-            yield ("programs", one.name), f"graph {last!r}, which it runs last, and graph {first!r}, which program " \
-                f"{other.name!r} runs first, share no chip: they become one epoch", \
-                "begin or end with an empty graph on every other chip, executed directly before or after it"
+            yield (
+                ("programs", one.name),
+                f"graph {last!r}, which it runs last, and graph {first!r}, which program "
+                f"{other.name!r} runs first, share no chip: they become one epoch",
+                "begin or end with an empty graph on every other chip, executed directly before or after it",
+            )
 
 
 def _chips(c: CheckContext, group: tuple[str, ...]) -> set[int]:
@@ -177,8 +200,11 @@ def same_settings(c: CheckContext, p: Program) -> Issues:
         done.add(item.graph)
         for name, setting in (item.settings or {}).items():
             if name in seen and _differ(seen[name], setting):
-                yield (str(k), "queue_settings", name), f"queue {name!r} is set otherwise for a graph that runs " \
-                    f"together with {item.graph!r}", "make the settings equal"
+                yield (
+                    (str(k), "queue_settings", name),
+                    f"queue {name!r} is set otherwise for a graph that runs together with {item.graph!r}",
+                    "make the settings equal",
+                )
             seen[name] = setting
 
 
@@ -197,8 +223,11 @@ def ram_autoinc(c: CheckContext, s: ProgramSetting) -> Issues:
         return
     for key in ("prologue", "epilogue", "zero"):
         if fields.get(key) is True:
-            yield key, f"{key} for a ram with global_wrptr_autoinc {fields['global_wrptr_autoinc']}", \
-                "drop one of the two"
+            yield (
+                key,
+                f"{key} for a ram with global_wrptr_autoinc {fields['global_wrptr_autoinc']}",
+                "drop one of the two",
+            )
 
 
 @rule("G3.stream", "setting", "golden")
@@ -213,8 +242,11 @@ def streaming(c: CheckContext, s: ProgramSetting) -> Issues:
     if any(still) or isinstance(step, str) or not step or not reads:
         return
     if queue.entries % graph.input_count:
-        yield "", f"queue {s.queue!r} of {queue.entries} entries, graph {s.graph!r} of input_count " \
-            f"{graph.input_count}", "make entries a multiple of input_count"
+        yield (
+            "",
+            f"queue {s.queue!r} of {queue.entries} entries, graph {s.graph!r} of input_count {graph.input_count}",
+            "make entries a multiple of input_count",
+        )
 
 
 @rule("G4.bound", "setting", "golden")

@@ -11,8 +11,16 @@ from tbuda_lab.core.netlist.cores.usage import core_buffers
 _MOST_TIMES = 4
 
 
-def what_fits(op: CoreOp, readers: tuple[CoreOperand, ...], input_count: int, arch: str, room: int,
-              names: Sequence[str], columns: int, rows: int) -> str:
+def what_fits(
+    op: CoreOp,
+    readers: tuple[CoreOperand, ...],
+    input_count: int,
+    arch: str,
+    room: int,
+    names: Sequence[str],
+    columns: int,
+    rows: int,
+) -> str:
     """Settings with which every core of an op takes at most `room` bytes; names: of its inputs; rows, columns: of the
     device. Empty where none of those that are tried is enough."""
     ways = [f"without a prologue of {names[k]!r}" for k in _fitting_prologues(op, readers, input_count, arch, room)]
@@ -21,8 +29,11 @@ def what_fits(op: CoreOp, readers: tuple[CoreOperand, ...], input_count: int, ar
         if depth < op.buf_size_mb and _fits(less, readers, input_count, arch, room):
             ways.append(f"with buf_size_mb {depth}")
             break
-    ways += [way for axis in (1, 0) if (way := _more_cores(op, readers, input_count, arch, room, axis,
-                                                           (rows, columns)[axis]))]
+    ways += [
+        way
+        for axis in (1, 0)
+        if (way := _more_cores(op, readers, input_count, arch, room, axis, (rows, columns)[axis]))
+    ]
     return ", or ".join(ways)
 
 
@@ -32,8 +43,9 @@ def _fits(op: CoreOp, readers: tuple[CoreOperand, ...], input_count: int, arch: 
     return int(core_buffers(op, readers, input_count, arch).total.max()) <= room
 
 
-def _fitting_prologues(op: CoreOp, readers: tuple[CoreOperand, ...], input_count: int, arch: str,
-                       room: int) -> list[int]:
+def _fitting_prologues(
+    op: CoreOp, readers: tuple[CoreOperand, ...], input_count: int, arch: str, room: int
+) -> list[int]:
     """Operands each of which it is enough to stream."""
     fitting = []
     for k, operand in enumerate(op.operands):
@@ -45,8 +57,9 @@ def _fitting_prologues(op: CoreOp, readers: tuple[CoreOperand, ...], input_count
     return fitting
 
 
-def _more_cores(op: CoreOp, readers: tuple[CoreOperand, ...], input_count: int, arch: str, room: int, axis: int,
-                most: int) -> str:
+def _more_cores(
+    op: CoreOp, readers: tuple[CoreOperand, ...], input_count: int, arch: str, room: int, axis: int, most: int
+) -> str:
     """The least number of further rows (axis 0) or columns with which an op fits."""
     if readers or op.kind == "fused" or (op.kind == "depthwise" and axis == 1):
         return ""
@@ -55,8 +68,9 @@ def _more_cores(op: CoreOp, readers: tuple[CoreOperand, ...], input_count: int, 
             continue
         down, along = (times, 1) if axis == 0 else (1, times)
         grid, mblock = (op.grid[0] * down, op.grid[1] * along), (op.mblock[0] // down, op.mblock[1] // along)
-        operands = tuple(dataclasses.replace(o, reader=dataclasses.replace(o.reader, grid=grid, mblock=mblock))
-                         for o in op.operands)
+        operands = tuple(
+            dataclasses.replace(o, reader=dataclasses.replace(o.reader, grid=grid, mblock=mblock)) for o in op.operands
+        )
         wider = dataclasses.replace(op, operands=operands, grid=grid, mblock=mblock)
         if _fits(wider, readers, input_count, arch, room):
             more = op.grid[axis] * (times - 1)

@@ -34,8 +34,15 @@ QUEUE_STATE, STATES_FREE = 36, 40
 """Bytes for each DRAM buffer that a core works on, beyond so many."""
 
 
-def granule(kind: str, port: int, block: tuple[Ints, Ints, Ints, Ints], u_kt: Ints, min_buffer: Ints = -1,
-            dim: str = "", kernel_broadcast: Ints = 0) -> I64:
+def granule(
+    kind: str,
+    port: int,
+    block: tuple[Ints, Ints, Ints, Ints],
+    u_kt: Ints,
+    min_buffer: Ints = -1,
+    dim: str = "",
+    kernel_broadcast: Ints = 0,
+) -> I64:
     """Tiles that an op releases of an input at once. block: mblock and ublock as (m, n, u, v); min_buffer: the operand
     of which only one row or column of ublocks is kept, -1 for neither; dim: of a reduce."""
     m, n, u, v = (np.asarray(x, np.int64) for x in block)
@@ -103,8 +110,7 @@ def read_chunk(length: Ints, g: Ints, step: Ints, tile: Ints) -> I64:
     g, s = np.asarray(g, np.int64), np.asarray(step, np.int64)
     whole = np.gcd(_down(PHASE, np.minimum(g, PHASE)), length)
     times = whole // np.gcd(whole, s)
-    chunk: I64 = s * np.where(times * s * tile <= READ_CHUNK, times,
-                              largest_divisor(times, READ_CHUNK // (s * tile)))
+    chunk: I64 = s * np.where(times * s * tile <= READ_CHUNK, times, largest_divisor(times, READ_CHUNK // (s * tile)))
     return chunk
 
 
@@ -137,8 +143,10 @@ def streamed(kernel: Ints, chunk: Ints, g: Ints, tile: Ints, block: Ints, length
     kernel, chunk = np.asarray(kernel, np.int64), np.asarray(chunk, np.int64)
     both = np.lcm(chunk, kernel)
     joined = both * tile <= np.maximum(WHOLE_READS, kernel * tile)
-    return (np.where(joined, grown(both, tile, phase_tiles(block, length, kernel)), kernel),
-            np.where(joined, 0, grown(chunk, tile, phase_tiles(block, length, g))))
+    return (
+        np.where(joined, grown(both, tile, phase_tiles(block, length, kernel)), kernel),
+        np.where(joined, 0, grown(chunk, tile, phase_tiles(block, length, g))),
+    )
 
 
 def relay_tiles(sources: Ints) -> I64:

@@ -47,8 +47,7 @@ def judge_lines(lines: Iterable[str]) -> Iterator[str]:
                 raise ValueError(f"longer than {MOST_LINE} characters")
             case = json.loads(line)
             result = judge_case(case)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError,
-                NetlistError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, NetlistError) as error:
             text = f"no field {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"line {number} does not describe an epoch: {text}") from None
         yield json.dumps({"id": case.get("id", number), **result})
@@ -63,8 +62,9 @@ def judge_case(case: Mapping[str, Any]) -> dict[str, Any]:
     if arch not in buffers.LIMITS:
         raise ValueError(f"arch {arch!r} is none of {', '.join(buffers.LIMITS)}")
     ops = ops_of(case)
-    refused = next((rule for op, given in zip(ops, case["ops"], strict=True) if (rule := parser_rule(op, given, arch))),
-                   "")
+    refused = next(
+        (rule for op, given in zip(ops, case["ops"], strict=True) if (rule := parser_rule(op, given, arch))), ""
+    )
     if refused:
         return {"verdict": "illegal", "stage": "parser", "class": refused}
     extra = len(set().union(*(tile_sizes(op) for op in ops))) - 1
@@ -84,8 +84,16 @@ def judge_case(case: Mapping[str, Any]) -> dict[str, Any]:
         verdict, stage, why = "illegal", "arithmetic" if wraps else "pipegen2", "l1_wrap" if wraps else "l1"
     else:
         stage = why = "ok"
-    return {"verdict": verdict, "stage": stage, "class": why, "bytes": size, "limit": limit, "extra_streams": streams,
-            "cores": groups, "router": {"extra_streams": router}}
+    return {
+        "verdict": verdict,
+        "stage": stage,
+        "class": why,
+        "bytes": size,
+        "limit": limit,
+        "extra_streams": streams,
+        "cores": groups,
+        "router": {"extra_streams": router},
+    }
 
 
 def _groups(number: int, cores: OpCores, extra: int) -> list[dict[str, Any]]:
@@ -102,8 +110,9 @@ def _groups(number: int, cores: OpCores, extra: int) -> list[dict[str, Any]]:
             if size:
                 kinds.setdefault(kind, []).append(size)
         members = [list(divmod(core, columns)) for core in np.flatnonzero(where.reshape(-1) == k).tolist()]
-        groups.append({"op": number, "bytes": sum(of_group), "extra_streams": streams, "kinds": kinds,
-                       "cores": members})
+        groups.append(
+            {"op": number, "bytes": sum(of_group), "extra_streams": streams, "kinds": kinds, "cores": members}
+        )
     return groups
 
 
@@ -148,43 +157,94 @@ def _op(given: Mapping[str, Any], before: CoreOp | None) -> CoreOp:
     kind = {"fused_op": "fused"}.get(name, "eltwise" if name in ELTWISE else name)
     if kind not in ("fused", "eltwise", "matmul", "depthwise", "reduce", "splice"):
         raise ValueError(f"{name!r} is no op type whose cores are known")
-    grid, mblock, ublock, t = (pair_of(given["grid"]), pair_of(given["mblock"]), pair_of(given["ublock"]),
-                               whole_of(given["t"]))
+    grid, mblock, ublock, t = (
+        pair_of(given["grid"]),
+        pair_of(given["mblock"]),
+        pair_of(given["ublock"]),
+        whole_of(given["t"]),
+    )
     order, inner = order_of(given["order"]), (whole_of(given.get("m_k", 1)), whole_of(given.get("u_kt", 1)))
     depth, z, dim = whole_of(given["buf_size_mb"]), whole_of(given.get("z", 1)), str(given.get("dim", ""))
     if grid[0] * grid[1] > _MOST_CORES or not 1 <= len(given["inputs"]) <= _MOST_INPUTS:
         raise ValueError(f"more than {_MOST_CORES} cores, or not 1 to {_MOST_INPUTS} inputs")
     operands = []
     for port, i in enumerate(given["inputs"]):
-        reader = EdgeReader(kind, port, grid, t, mblock, ublock, order, name, depth, *inner, z, dim,
-                            bool(given.get("bias")),
-                            kernel_broadcast=whole_of(i.get("kernel_broadcast") or 0, least=0))
+        reader = EdgeReader(
+            kind,
+            port,
+            grid,
+            t,
+            mblock,
+            ublock,
+            order,
+            name,
+            depth,
+            *inner,
+            z,
+            dim,
+            bool(given.get("bias")),
+            kernel_broadcast=whole_of(i.get("kernel_broadcast") or 0, least=0),
+        )
         operands.append(_operand(i, reader, before))
     out, between = _format(given["out_df"]), _format(given["intermed_df"])
-    return CoreOp(kind, grid, t, mblock, ublock, order, depth, tile_bytes(out, align=ALIGN),
-                  tile_bytes(out, header=False), tile_bytes(between, align=ALIGN), tuple(operands), *inner, z, dim,
-                  bool(given.get("bias")), bool(given.get("accumulate")), bool(given.get("untilize")),
-                  whole_of(given.get("min_buffer", -1), least=-1), whole_of(given.get("intermediates", 0), least=0),
-                  intermediate_ublock=ublock[0] * ublock[1])
+    return CoreOp(
+        kind,
+        grid,
+        t,
+        mblock,
+        ublock,
+        order,
+        depth,
+        tile_bytes(out, align=ALIGN),
+        tile_bytes(out, header=False),
+        tile_bytes(between, align=ALIGN),
+        tuple(operands),
+        *inner,
+        z,
+        dim,
+        bool(given.get("bias")),
+        bool(given.get("accumulate")),
+        bool(given.get("untilize")),
+        whole_of(given.get("min_buffer", -1), least=-1),
+        whole_of(given.get("intermediates", 0), least=0),
+        intermediate_ublock=ublock[0] * ublock[1],
+    )
 
 
 def _operand(i: Mapping[str, Any], reader: EdgeReader, before: CoreOp | None) -> CoreOperand:
     if i["from"] == "op":
         if before is None:
             raise ValueError("the first op reads an op")
-        source = Source(before.grid, before.t, before.mblock, before.ublock, before.order, before.buf_size_mb,
-                        before.kind, before.untilized)
+        source = Source(
+            before.grid,
+            before.t,
+            before.mblock,
+            before.ublock,
+            before.order,
+            before.buf_size_mb,
+            before.kind,
+            before.untilized,
+        )
     else:
         q = i["queue"]
-        source = Source(pair_of(q["grid"]), whole_of(q["t"]), pair_of(q["mblock"]), pair_of(q["ublock"]), "r", 1,
-                        "queue")
+        source = Source(
+            pair_of(q["grid"]), whole_of(q["t"]), pair_of(q["mblock"]), pair_of(q["ublock"]), "r", 1, "queue"
+        )
     steps = tuple(step_of(step) for step in i["tms"])
-    operand = CoreOperand(source, steps, reader, tile_bytes(_format(i["df"]), align=ALIGN), bool(i.get("prologue")),
-                          whole_of(i.get("min_tiles", 0), least=0))
+    operand = CoreOperand(
+        source,
+        steps,
+        reader,
+        tile_bytes(_format(i["df"]), align=ALIGN),
+        bool(i.get("prologue")),
+        whole_of(i.get("min_tiles", 0), least=0),
+    )
     after, seen = shape_after(source.shape, steps), operand.seen
     if not operand.fits:
-        raise ValueError(f"input {reader.port} has {after} tiles (t, rows, columns) after its TMs, the op reads "
-                         f"{(seen.t, seen.rows, seen.columns)}")
+        raise ValueError(
+            f"input {reader.port} has {after} tiles (t, rows, columns) after its TMs, the op reads "
+            f"{(seen.t, seen.rows, seen.columns)}"
+        )
     if max(int(np.prod(source.shape)), int(np.prod(after))) > MOST_TILES:
         raise ValueError(f"an operand of more than {MOST_TILES} tiles")
     return operand

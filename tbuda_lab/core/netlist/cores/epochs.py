@@ -67,16 +67,41 @@ def core_op(op: NetOp, operands: Operands, fused: FusedOp | None, align: int) ->
     middle = op.intermed_df or op.out_df
     size = _intermediates(fused)
     return CoreOp(
-        kind, op.grid_size, b.t, b.mblock, b.ublock, b.order or "r", max(op.buf_size_mb or 1, 1),
-        tile_size(op.out_df, op.tile_dim, align), tile_size(op.out_df, op.tile_dim, align, header=False),
-        tile_size(middle, op.tile_dim, align), tuple(known), _whole(a, "m_k"), _whole(a, "u_kt"), _whole(a, "z"),
-        str(a.get("dim", "")), a.get("bias") is True, a.get("accumulate") is True, bool(op.untilize_output),
-        _whole(a, "min_buffer_input", -1, 0), len(size), op.gradient_op is True, max(size, default=0),
+        kind,
+        op.grid_size,
+        b.t,
+        b.mblock,
+        b.ublock,
+        b.order or "r",
+        max(op.buf_size_mb or 1, 1),
+        tile_size(op.out_df, op.tile_dim, align),
+        tile_size(op.out_df, op.tile_dim, align, header=False),
+        tile_size(middle, op.tile_dim, align),
+        tuple(known),
+        _whole(a, "m_k"),
+        _whole(a, "u_kt"),
+        _whole(a, "z"),
+        str(a.get("dim", "")),
+        a.get("bias") is True,
+        a.get("accumulate") is True,
+        bool(op.untilize_output),
+        _whole(a, "min_buffer_input", -1, 0),
+        len(size),
+        op.gradient_op is True,
+        max(size, default=0),
     )
 
 
-def operand_of(tables: Tables, op: NetOp, port: int, fused: FusedOp | None, align: int, input_count: int,
-               preloaded: bool, arch: str) -> CoreOperand | None:
+def operand_of(
+    tables: Tables,
+    op: NetOp,
+    port: int,
+    fused: FusedOp | None,
+    align: int,
+    input_count: int,
+    preloaded: bool,
+    arch: str,
+) -> CoreOperand | None:
     """An input of an op; None where nothing is known of it, or where its lists are too long to be written down."""
     i = op.inputs[port]
     entry = tables.n.queues.get(i.source) or tables.ops.get(i.source)
@@ -90,18 +115,27 @@ def operand_of(tables: Tables, op: NetOp, port: int, fused: FusedOp | None, alig
         return None
     minimum = op.input_buf_min_size_tiles or []
     least = minimum[port] if port < len(minimum) and minimum[port] > 0 else 0
-    operand = CoreOperand(edge.source, edge.steps, edge.reader, tile_size(i.df, tables.tile_dim(i.source), align),
-                          preloaded, least, edge.unpad, edge.pad)
+    operand = CoreOperand(
+        edge.source,
+        edge.steps,
+        edge.reader,
+        tile_size(i.df, tables.tile_dim(i.source), align),
+        preloaded,
+        least,
+        edge.unpad,
+        edge.pad,
+    )
     shape = edge.source.shape
     if min(shape) < 1 or shape[0] * shape[1] * shape[2] > MOST_TILES or not operand.tile:
         return None
     return operand if operand.fits else None
 
 
-def epoch_cores(tables: Tables, names: tuple[str, ...], align: int, preloads: dict[str, frozenset[str]], arch: str) \
-        -> EpochCores:
-    """The cores of the graphs of one chip that run together. preloads: by op the queues with a prologue that it reads.
-    """
+def epoch_cores(
+    tables: Tables, names: tuple[str, ...], align: int, preloads: dict[str, frozenset[str]], arch: str
+) -> EpochCores:
+    """The cores of the graphs of one chip that run together. preloads: by op the queues with a prologue that it
+    reads."""
     graphs = [tables.n.graphs[name] for name in names]
     ops = {op.name: (op, max(1, graph.input_count)) for graph in graphs for op in graph.ops.values()}
     operands: dict[str, Operands] = {}
@@ -109,8 +143,10 @@ def epoch_cores(tables: Tables, names: tuple[str, ...], align: int, preloads: di
     for name, (op, count) in ops.items():
         fused = tables.n.fused_ops.get(str(op.attributes.get("fused_op_id"))) if op.type == "fused_op" else None
         ahead = preloads.get(name, frozenset())
-        operands[name] = tuple(operand_of(tables, op, port, fused, align, count, i.source in ahead, arch)
-                               for port, i in enumerate(op.inputs))
+        operands[name] = tuple(
+            operand_of(tables, op, port, fused, align, count, i.source in ahead, arch)
+            for port, i in enumerate(op.inputs)
+        )
         made[name] = core_op(op, operands[name], fused, align)
     sizes: set[int] = set()
     for name, (op, _) in ops.items():

@@ -87,7 +87,6 @@ class CoreOp:
     def block(self) -> int:
         return self.mblock[0] * self.mblock[1] * self.ublock[0] * self.ublock[1]
 
-
     @property
     def thirds(self) -> int:
         """What the least input buffer is divided by, in thirds: inputs of a fused op or splice that has more than 3."""
@@ -119,8 +118,15 @@ class CoreOp:
     def ordinary(self, operand: CoreOperand) -> int:
         """Tiles of the ordinary input buffer of an operand."""
         floorless = self.kind == SPARSE and operand.reader.port != 1
-        return int(buffers.ordinary(self.granule(operand), operand.tile, self.thirds,
-                                    operand.reader.kernel_broadcast or floorless, operand.least))
+        return int(
+            buffers.ordinary(
+                self.granule(operand),
+                operand.tile,
+                self.thirds,
+                operand.reader.kernel_broadcast or floorless,
+                operand.least,
+            )
+        )
 
     def is_second(self, operand: CoreOperand) -> bool:
         """Whether it is the operand that a matmul or depthwise takes by columns of cores."""
@@ -161,8 +167,13 @@ class OperandLists:
 
     def packed(self, multicast: bool, queue: bool, arch: str) -> bool:
         """Whether cores of an op send multicasts themselves: each of them one, and nothing else."""
-        return (multicast and not queue and arch != "grayskull" and int(self.sources.max()) == 1
-                and int(self.link.sum(axis=1).max()) == 1)
+        return (
+            multicast
+            and not queue
+            and arch != "grayskull"
+            and int(self.sources.max()) == 1
+            and int(self.link.sum(axis=1).max()) == 1
+        )
 
     def scatter(self, block: int, tile: int, kernel: int = 0) -> I64:
         """(lists,) tiles of one step. block: of the buffer that is read; kernel: of an ordinary buffer that a step may
@@ -170,13 +181,16 @@ class OperandLists:
         step = np.gcd(self.step, block)
         if kernel:
             step = np.where(kernel < step, np.gcd(step, kernel), step)
-        return np.where(step * tile > buffers.LARGEST_STEP,
-                        buffers.largest_divisor(step, buffers.LARGEST_STEP // tile), step)
+        return np.where(
+            step * tile > buffers.LARGEST_STEP, buffers.largest_divisor(step, buffers.LARGEST_STEP // tile), step
+        )
 
     def periods(self, step: I64, g: int) -> I64:
         """(lists,) tiles that count of each list, see `period`."""
-        return np.array([period(core, index, int(s), g)
-                         for core, index, s in zip(self.core, self.index, step, strict=True)], dtype=np.int64)
+        return np.array(
+            [period(core, index, int(s), g) for core, index, s in zip(self.core, self.index, step, strict=True)],
+            dtype=np.int64,
+        )
 
 
 @functools.lru_cache(maxsize=32)
@@ -233,8 +247,10 @@ def _first_tiles(core: I64, index: I64, t: int, factor: int, per_t: bool) -> tup
     if not per_t:
         return core[:, :factor], index[:, :factor]
     pipes = core.shape[0]
-    return (core.reshape(pipes, t, -1)[:, :, :factor].reshape(pipes, -1),
-            index.reshape(pipes, t, -1)[:, :, :factor].reshape(pipes, -1))
+    return (
+        core.reshape(pipes, t, -1)[:, :, :factor].reshape(pipes, -1),
+        index.reshape(pipes, t, -1)[:, :, :factor].reshape(pipes, -1),
+    )
 
 
 def period(core: I64, index: I64, step: int, g: int) -> int:

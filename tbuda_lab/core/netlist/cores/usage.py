@@ -102,8 +102,9 @@ def output_bytes(op: CoreOp, readers: tuple[CoreOperand, ...], input_count: int)
     if readers and not op.gradient and input_count * op.t <= (1 if depth == 1 else depth // 2):
         cut = len(readers) > 1
         for reader in readers:
-            pipes = tile_lists.pipes_of(reader.source, reader.reader, reader.seen, reader.steps, reader.unpad,
-                                        reader.pad, input_count)
+            pipes = tile_lists.pipes_of(
+                reader.source, reader.reader, reader.seen, reader.steps, reader.unpad, reader.pad, input_count
+            )
             granule = tile_lists.granularity(pipes)
             cut = cut or tile_lists.cut_in_pieces(pipes, reader.source, granule, op.grid[0] * op.grid[1], False)
         depth = input_count * op.t if cut else depth
@@ -147,8 +148,9 @@ def _streamed(cores: OpCores, op: CoreOp, operand: CoreOperand, input_count: int
         cores.streams += np.where(reading, staging.reshape(shape) > 0, 0)
 
 
-def _from_op(cores: OpCores, op: CoreOp, operand: CoreOperand, lists: OperandLists, input_count: int,
-             arch: str) -> None:
+def _from_op(
+    cores: OpCores, op: CoreOp, operand: CoreOperand, lists: OperandLists, input_count: int, arch: str
+) -> None:
     """Relays of an operand that another op makes."""
     wide, reading = op.multicasts(operand), reading_cores(op, operand)
     phased = None if wide else sources_in_phases(operand, lists, input_count)

@@ -16,8 +16,11 @@ Where = tuple[str, ...]
 T = TypeVar("T")
 _WHOLE = "write a whole number, such as 4 or 0x10"
 _HINTS: dict[Any, str] = {
-    scalars.parse_int: _WHOLE, scalars.parse_float: "write a number, such as 0.5", str: "write a name",
-    scalars.parse_bool: "write true or false", scalars.parse_value: "write a number, true, false or a $variable",
+    scalars.parse_int: _WHOLE,
+    scalars.parse_float: "write a number, such as 0.5",
+    str: "write a name",
+    scalars.parse_bool: "write true or false",
+    scalars.parse_value: "write a number, true, false or a $variable",
 }
 FORMATS = {f.name: f for f in DataFormat if f is not DataFormat.Invalid}
 
@@ -44,8 +47,9 @@ class NetlistReader:
         """(key, key node, value node) of a map, duplicates included; reports what is not a map."""
         if not isinstance(node, yaml.MappingNode):
             if not is_null(node):
-                self.problem(node, where, rule, f"{what} must be a map, not {kind_of(node)}",
-                             "write `{key: value, ...}`")
+                self.problem(
+                    node, where, rule, f"{what} must be a map, not {kind_of(node)}", "write `{key: value, ...}`"
+                )
             return
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -58,15 +62,27 @@ class NetlistReader:
         seen: dict[str, int] = {}
         for name, key, value in self.items(node, where, f"the map of {what}s"):
             if name in seen:
-                self.problem(key, (*where, name), rule, f"{what} {name!r} is defined twice, first in line {seen[name]}",
-                             "give each its own name")
+                self.problem(
+                    key,
+                    (*where, name),
+                    rule,
+                    f"{what} {name!r} is defined twice, first in line {seen[name]}",
+                    "give each its own name",
+                )
                 continue
             seen[name] = key.start_mark.line + 1
             self.mark((*where, name), key)
             yield name, value
 
-    def fields(self, node: Node, where: Where, what: str, allowed: Collection[str], rule: str,
-               extra: Callable[[str, Node, Node], bool] | None = None) -> dict[str, Node]:
+    def fields(
+        self,
+        node: Node,
+        where: Where,
+        what: str,
+        allowed: Collection[str],
+        rule: str,
+        extra: Callable[[str, Node, Node], bool] | None = None,
+    ) -> dict[str, Node]:
         """The known fields of an element; unknown and doubled ones are refused. `extra` may take a key for itself."""
         out: dict[str, Node] = {}
         source = self.source
@@ -79,8 +95,13 @@ class NetlistReader:
                 source[(*where, name)] = SourceSpan(mark.line + 1, mark.column + 1)
                 out[name] = value
             elif extra is None or not extra(name, key, value):
-                self.problem(key, (*where, name), rule, f"unknown field {name!r} of {what}",
-                             f"known: {', '.join(sorted(allowed))}")
+                self.problem(
+                    key,
+                    (*where, name),
+                    rule,
+                    f"unknown field {name!r} of {what}",
+                    f"known: {', '.join(sorted(allowed))}",
+                )
         return out
 
     # -- scalars -------------------------------------------------------------------------------------------------
@@ -93,8 +114,7 @@ class NetlistReader:
             except ValueError as error:
                 self.problem(node, where, rule, str(error), _HINTS.get(parse, _WHOLE))
                 return cast(T, default)
-        self.problem(node, where, rule, f"expected a single value, not {kind_of(node)}",
-                     _HINTS.get(parse, _WHOLE))
+        self.problem(node, where, rule, f"expected a single value, not {kind_of(node)}", _HINTS.get(parse, _WHOLE))
         return cast(T, default)
 
     def text(self, fields: dict[str, Node], key: str, where: Where, rule: str = "Y4") -> str | None:
@@ -115,11 +135,13 @@ class NetlistReader:
             df = FORMATS.get(node.value)
             if df is not None:
                 return df
-            self.problem(node, where, rule, f"{scalars.clip(node.value)} is not a data format",
-                         f"known: {', '.join(FORMATS)}")
+            self.problem(
+                node, where, rule, f"{scalars.clip(node.value)} is not a data format", f"known: {', '.join(FORMATS)}"
+            )
         else:
-            self.problem(node, where, rule, f"expected a data format, not {kind_of(node)}",
-                         f"known: {', '.join(FORMATS)}")
+            self.problem(
+                node, where, rule, f"expected a data format, not {kind_of(node)}", f"known: {', '.join(FORMATS)}"
+            )
         return DataFormat.Invalid
 
     # -- lists ---------------------------------------------------------------------------------------------------
@@ -140,8 +162,9 @@ class NetlistReader:
     def texts(self, node: Node, where: Where, what: str, rule: str = "Y4") -> list[str]:
         return [self.scalar(item, where, rule, str, "") for item in self.sequence(node, where, what)]
 
-    def pair(self, fields: dict[str, Node], key: str, where: Where, rule: str,
-             default: tuple[int, int]) -> tuple[int, int]:
+    def pair(
+        self, fields: dict[str, Node], key: str, where: Where, rule: str, default: tuple[int, int]
+    ) -> tuple[int, int]:
         """Two whole numbers, such as [rows, columns]; `default` where the field is missing or wrong."""
         node = fields.get(key)
         if node is None:

@@ -27,8 +27,10 @@ def read_graphs(r: NetlistReader, node: Node) -> dict[str, NetGraph]:
     """The section `graphs`, by name. What is wrong is noted in the reader (rules G...)."""
     where = ("graphs",)
     names: dict[str, str] = {}  # op names are global over all graphs
-    return {name: _read_graph(r, name, item, (*where, name), names)
-            for name, item in r.named_entries(node, where, "graph", "G2")}
+    return {
+        name: _read_graph(r, name, item, (*where, name), names)
+        for name, item in r.named_entries(node, where, "graph", "G2")
+    }
 
 
 def _read_graph(r: NetlistReader, name: str, node: Node, where: Where, names: dict[str, str]) -> NetGraph:
@@ -45,8 +47,13 @@ def _read_graph(r: NetlistReader, name: str, node: Node, where: Where, names: di
             r.mark(place, key_node)
             fields[key] = item
         elif key in names:
-            r.problem(key_node, place, "G2", f"op {key!r} is defined twice, first in graph {names[key]!r}",
-                      "op names are global: give each its own")
+            r.problem(
+                key_node,
+                place,
+                "G2",
+                f"op {key!r} is defined twice, first in graph {names[key]!r}",
+                "op names are global: give each its own",
+            )
         else:
             names[key] = name
             r.mark(place, key_node)
@@ -68,7 +75,7 @@ def _read_op(r: NetlistReader, name: str, node: Node, where: Where) -> NetOp:
         if "input" not in key or not any(word in key for word in ("tms", "pad")):
             return False
         place = (*where, key)
-        index = key[key.find("_") + 1:key.rfind("_")]
+        index = key[key.find("_") + 1 : key.rfind("_")]
         if not index.isascii() or not index.isdigit() or len(index) > 4:
             r.problem(key_node, place, "O9", f"{scalars.clip(key)} names no input", "write input_<number>_tms")
             return True
@@ -86,8 +93,13 @@ def _read_op(r: NetlistReader, name: str, node: Node, where: Where) -> NetOp:
         return True
 
     if is_null(node) or isinstance(node, (yaml.ScalarNode, yaml.SequenceNode)):
-        r.problem(node, where, "Y3", f"op {name!r} must be a map of fields, not {kind_of(node)}",
-                  "write `{type: nop, ...}`; a graph's own fields are target_device and input_count")
+        r.problem(
+            node,
+            where,
+            "Y3",
+            f"op {name!r} must be a map of fields, not {kind_of(node)}",
+            "write `{type: nop, ...}`; a graph's own fields are target_device and input_count",
+        )
         node = yaml.MappingNode("", [], node.start_mark, node.end_mark)
     f = r.fields(node, where, "an op", _OP_FIELDS, "O1", per_input)
 
@@ -95,14 +107,22 @@ def _read_op(r: NetlistReader, name: str, node: Node, where: Where) -> NetOp:
     place = (*where, "in_df")
     dfs = [r.df(item, place) for item in r.sequence(f["in_df"], place, "in_df")] if "in_df" in f else []
     if len(dfs) != len(sources):
-        r.problem(f.get("in_df", node), place, "O4", f"{len(dfs)} in_df for {len(sources)} inputs",
-                  f"write {len(sources)} data formats, one for each input")
+        r.problem(
+            f.get("in_df", node),
+            place,
+            "O4",
+            f"{len(dfs)} in_df for {len(sources)} inputs",
+            f"write {len(sources)} data formats, one for each input",
+        )
     for n, key_node, place in indexed:
         if n >= len(sources):
-            r.problem(key_node, place, "O9", f"the op has no input {n}",
-                      f"it has {len(sources)} inputs, counted from 0")
-    inputs = [OpInput(source, dfs[i] if i < len(dfs) else DataFormat.Invalid, tms.get(i), pads.get(i), unpads.get(i))
-              for i, source in enumerate(sources)]
+            r.problem(
+                key_node, place, "O9", f"the op has no input {n}", f"it has {len(sources)} inputs, counted from 0"
+            )
+    inputs = [
+        OpInput(source, dfs[i] if i < len(dfs) else DataFormat.Invalid, tms.get(i), pads.get(i), unpads.get(i))
+        for i, source in enumerate(sources)
+    ]
 
     def df(key: str) -> DataFormat | None:
         return r.df(f[key], (*where, key)) if key in f else None
@@ -112,18 +132,28 @@ def _read_op(r: NetlistReader, name: str, node: Node, where: Where) -> NetOp:
 
     op_type = r.text(f, "type", where) or ""
     return NetOp(
-        name=name, type=op_type, grid_size=r.pair(f, "grid_size", where, "O2", (0, 0)), inputs=inputs,
-        blocking=read_blocking(r, f, where, "O2"), out_df=df("out_df") or DataFormat.Invalid,
+        name=name,
+        type=op_type,
+        grid_size=r.pair(f, "grid_size", where, "O2", (0, 0)),
+        inputs=inputs,
+        blocking=read_blocking(r, f, where, "O2"),
+        out_df=df("out_df") or DataFormat.Invalid,
         grid_loc=_grid_loc(r, f, where, op_type),
-        grid_transpose=r.truth(f, "grid_transpose", where), intermed_df=df("intermed_df"), acc_df=df("acc_df"),
-        math_fidelity=r.text(f, "math_fidelity", where), tile_dim=read_tile_dim(r, f, where, "Q7"),
-        buf_size_mb=r.whole(f, "buf_size_mb", where), overlay_size=r.whole(f, "overlay_size", where),
+        grid_transpose=r.truth(f, "grid_transpose", where),
+        intermed_df=df("intermed_df"),
+        acc_df=df("acc_df"),
+        math_fidelity=r.text(f, "math_fidelity", where),
+        tile_dim=read_tile_dim(r, f, where, "Q7"),
+        buf_size_mb=r.whole(f, "buf_size_mb", where),
+        overlay_size=r.whole(f, "overlay_size", where),
         input_buf_min_size_tiles=ints("input_buf_min_size_tiles"),
         input_dram_io_buf_size_tiles=ints("input_dram_io_buf_size_tiles"),
-        untilize_output=r.truth(f, "untilize_output", where), gradient_op=r.truth(f, "gradient_op", where),
+        untilize_output=r.truth(f, "untilize_output", where),
+        gradient_op=r.truth(f, "gradient_op", where),
         forked_dram_inputs=_forked_inputs(r, f, where),
         attributes=read_attributes(r, f["attributes"], (*where, "attributes"), op_type, ATTRIBUTES)
-        if "attributes" in f else {},
+        if "attributes" in f
+        else {},
     )
 
 
@@ -134,8 +164,9 @@ def _grid_loc(r: NetlistReader, f: dict[str, Node], where: Where, op_type: str) 
     if len(values) == 2:
         return values[0], values[1]
     if op_type != "ethernet_datacopy" or values:
-        r.problem(f["grid_loc"], (*where, "grid_loc"), "O4", f"grid_loc has {len(values)} values",
-                  "write [row, column]")
+        r.problem(
+            f["grid_loc"], (*where, "grid_loc"), "O4", f"grid_loc has {len(values)} values", "write [row, column]"
+        )
     return None
 
 
@@ -174,15 +205,25 @@ def read_attributes(
     return out
 
 
-def _refuse(r: NetlistReader, key: Node, place: Where, name: str, op_type: str, spec: Attribute | None,
-            table: dict[str, Attribute]) -> None:
+def _refuse(
+    r: NetlistReader,
+    key: Node,
+    place: Where,
+    name: str,
+    op_type: str,
+    spec: Attribute | None,
+    table: dict[str, Attribute],
+) -> None:
     if table is ATTRIBUTES and op_type == "splice" and name.startswith("input") and name[5:].isdigit():
         r.problem(key, place, "O8", f"splice attribute {name!r}", "a splice has at most 8 inputs: input0 to input7")
         return
     legal = attributes_of(op_type) if table is ATTRIBUTES else list(table)
     what = f"attribute {name!r} " + ("is not known" if spec is None else f"does not go with {op_type!r} ops")
-    fix = f"legal here: {', '.join(legal)}" if spec is None or spec.types is None else \
-        f"only {', '.join(sorted(spec.types))} ops take it"
+    fix = (
+        f"legal here: {', '.join(legal)}"
+        if spec is None or spec.types is None
+        else f"only {', '.join(sorted(spec.types))} ops take it"
+    )
     r.problem(key, place, "O1" if table is ATTRIBUTES else "F12", what, fix)
 
 
@@ -246,15 +287,19 @@ def _read_fused(r: NetlistReader, name: str, node: Node, where: Where) -> FusedO
         setattr(fused, key, -1 if count is None else count)
     if "schedules" in fields:
         place = (*where, "schedules")
-        fused.schedules = [_read_schedule(r, item, (*place, str(i)))
-                           for i, item in enumerate(r.sequence(fields["schedules"], place, "schedules"))]
+        fused.schedules = [
+            _read_schedule(r, item, (*place, str(i)))
+            for i, item in enumerate(r.sequence(fields["schedules"], place, "schedules"))
+        ]
     return fused
 
 
 def _read_schedule(r: NetlistReader, node: Node, where: Where) -> list[SubOp]:
-    return [_read_sub_op(r, name, key, value, (*where, name))
-            for item in r.sequence(node, where, "a schedule")
-            for name, key, value in r.items(item, where, "a sub-op")]
+    return [
+        _read_sub_op(r, name, key, value, (*where, name))
+        for item in r.sequence(node, where, "a schedule")
+        for name, key, value in r.items(item, where, "a sub-op")
+    ]
 
 
 def _read_sub_op(r: NetlistReader, name: str, key_node: Node, node: Node, where: Where) -> SubOp:
@@ -266,7 +311,7 @@ def _read_sub_op(r: NetlistReader, name: str, key_node: Node, node: Node, where:
         if "input" not in key or "tms" not in key:
             return False
         place = (*where, key)
-        index = key[key.find("_") + 1:key.rfind("_")]
+        index = key[key.find("_") + 1 : key.rfind("_")]
         if not index.isascii() or not index.isdigit() or len(index) > 4:
             r.problem(key_node, place, "F6", f"{scalars.clip(key)} names no input", "write input_<number>_tms")
             return True
@@ -281,8 +326,13 @@ def _read_sub_op(r: NetlistReader, name: str, key_node: Node, node: Node, where:
     order.extend(f)
     op_type = r.text(f, "type", where) or ""
     if "type" in f and "attributes" in f and order.index("type") > order.index("attributes"):
-        r.problem(f["attributes"], (*where, "attributes"), "F12", "attributes stand before the type",
-                  "write `type` first: which attributes are legal depends on it")
+        r.problem(
+            f["attributes"],
+            (*where, "attributes"),
+            "F12",
+            "attributes stand before the type",
+            "write `type` first: which attributes are legal depends on it",
+        )
     inputs = r.texts(f["inputs"], (*where, "inputs"), "inputs") if "inputs" in f else []
     for n in tms:
         if n >= len(inputs):
@@ -292,11 +342,19 @@ def _read_sub_op(r: NetlistReader, name: str, key_node: Node, node: Node, where:
         return r.texts(f[key], (*where, key), key) if key in f else None
 
     return SubOp(
-        name=name, type=op_type, inputs=inputs, output=r.text(f, "output", where) or "",
-        mblock=r.pair(f, "mblock", where, "F12", (-1, -1)), ublock=r.pair(f, "ublock", where, "F12", (-1, -1)),
-        tms=dict(sorted(tms.items())), pop=names("pop"), pop_last=names("pop_last"),
-        zero_point=None if "zero_point" not in f
+        name=name,
+        type=op_type,
+        inputs=inputs,
+        output=r.text(f, "output", where) or "",
+        mblock=r.pair(f, "mblock", where, "F12", (-1, -1)),
+        ublock=r.pair(f, "ublock", where, "F12", (-1, -1)),
+        tms=dict(sorted(tms.items())),
+        pop=names("pop"),
+        pop_last=names("pop_last"),
+        zero_point=None
+        if "zero_point" not in f
         else r.scalar(f["zero_point"], (*where, "zero_point"), "Y4", scalars.parse_float, 0),
         attributes=read_attributes(r, f["attributes"], (*where, "attributes"), op_type, SUB_OP_ATTRIBUTES)
-        if "attributes" in f else {},
+        if "attributes" in f
+        else {},
     )

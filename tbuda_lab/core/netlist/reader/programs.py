@@ -33,8 +33,9 @@ def read_programs(r: NetlistReader, node: Node) -> list[Program]:
     seen: set[str] = set()
     for item in r.sequence(node, where, "programs"):
         if not isinstance(item, yaml.MappingNode) or len(item.value) != 1:
-            r.problem(item, where, "P1", f"a program is a map of one name, not {kind_of(item)}",
-                      "write `- name: [...]`")
+            r.problem(
+                item, where, "P1", f"a program is a map of one name, not {kind_of(item)}", "write `- name: [...]`"
+            )
         if not isinstance(item, yaml.MappingNode):
             continue
         for name, key, value in r.items(item, where, "a program", rule="P1"):
@@ -56,12 +57,18 @@ def _read_instructions(r: NetlistReader, node: Node, where: Where) -> list[Instr
             if item.value == "endloop":
                 out.append(EndLoop())
             else:
-                r.problem(item, place, "P1", f"{scalars.clip(item.value)} is not an instruction without operands",
-                          "only `endloop` does")
+                r.problem(
+                    item,
+                    place,
+                    "P1",
+                    f"{scalars.clip(item.value)} is not an instruction without operands",
+                    "only `endloop` does",
+                )
             continue
         if not isinstance(item, yaml.MappingNode) or len(item.value) != 1:
-            r.problem(item, place, "P1", "an instruction is a map of one key",
-                      f"write `- opcode: ...` with one of {_OPCODES}")
+            r.problem(
+                item, place, "P1", "an instruction is a map of one key", f"write `- opcode: ...` with one of {_OPCODES}"
+            )
             if not isinstance(item, yaml.MappingNode):
                 continue
         for opcode, key, value in r.items(item, place, "an instruction", rule="P1"):
@@ -76,8 +83,9 @@ def _read_instruction(r: NetlistReader, opcode: str, key: Node, node: Node, wher
     match opcode:
         case "param":
             if not isinstance(node, yaml.SequenceNode):
-                r.problem(node, where, "P2", f"param takes a list of names, not {kind_of(node)}",
-                          "write `param: [$p_n]`")
+                r.problem(
+                    node, where, "P2", f"param takes a list of names, not {kind_of(node)}", "write `param: [$p_n]`"
+                )
                 return None
             return Param(r.texts(node, where, "param", "P2"))
         case "var" | "staticvar":
@@ -86,8 +94,9 @@ def _read_instruction(r: NetlistReader, opcode: str, key: Node, node: Node, wher
             items = _values(r, node, where, "varinst")
             if len(items) < 2:
                 out = f" of {items[0]!r}" if items else ""
-                r.problem(node, where, "P2", f"varinst{out} has {len(items)} items",
-                          "write `[$out, opcode, operands...]`")
+                r.problem(
+                    node, where, "P2", f"varinst{out} has {len(items)} items", "write `[$out, opcode, operands...]`"
+                )
                 return None
             return VarInst(_name(items[0]), _name(items[1]), items[2:])
         case "loop":
@@ -115,8 +124,9 @@ def _read_var(r: NetlistReader, node: Node, where: Where, opcode: str) -> Var | 
             values[name] = None
         return Var(opcode == "staticvar", values, as_list=True)
     if not isinstance(node, yaml.MappingNode):
-        r.problem(node, where, "P2", f"{opcode} takes a list or a map, not {kind_of(node)}",
-                  "write `{$name: 0}` or `[$name]`")
+        r.problem(
+            node, where, "P2", f"{opcode} takes a list or a map, not {kind_of(node)}", "write `{$name: 0}` or `[$name]`"
+        )
         return None
     for name, key, value in r.items(node, where, opcode):
         if name in values:
@@ -147,6 +157,7 @@ def _read_execute(r: NetlistReader, node: Node, where: Where) -> Execute | None:
     for name, value in r.named_entries(f["queue_settings"], place, "queue setting", "P3"):
         at = (*place, name)
         fields = r.fields(value, at, "a queue setting", _SETTINGS, "P3")
-        settings[name] = QueueSetting({key: r.scalar(item, (*at, key), "P3", scalars.parse_value, 0)
-                                       for key, item in fields.items()})
+        settings[name] = QueueSetting(
+            {key: r.scalar(item, (*at, key), "P3", scalars.parse_value, 0) for key, item in fields.items()}
+        )
     return Execute(graph, settings)

@@ -27,8 +27,13 @@ def read_tms(r: NetlistReader, node: Node, where: Where) -> list[Tm]:
             if item.value == "transpose":
                 out.append(Tm("transpose"))
             else:
-                r.problem(item, where, "O9", f"{scalars.clip(item.value)} is not a TM without arguments",
-                          "only `transpose` takes no argument")
+                r.problem(
+                    item,
+                    where,
+                    "O9",
+                    f"{scalars.clip(item.value)} is not a TM without arguments",
+                    "only `transpose` takes no argument",
+                )
             continue
         for name, key, value in r.items(item, where, "a TM", rule="O9"):
             if name not in TMS or name == "transpose":
@@ -97,12 +102,18 @@ def _read_queue(r: NetlistReader, name: str, node: Node, where: Where) -> Queue:
     f = r.fields(node, where, "a queue", _FIELDS, "Q1")
     entries = r.whole(f, "entries", where)
     queue = Queue(
-        name=name, type=r.text(f, "type", where) or "", input=r.text(f, "input", where) or "",
-        entries=-1 if entries is None else entries, grid_size=r.pair(f, "grid_size", where, "Q3", (0, 0)),
+        name=name,
+        type=r.text(f, "type", where) or "",
+        input=r.text(f, "input", where) or "",
+        entries=-1 if entries is None else entries,
+        grid_size=r.pair(f, "grid_size", where, "Q3", (0, 0)),
         blocking=read_blocking(r, f, where, "Q3"),
         df=r.df(f["df"], (*where, "df")) if "df" in f else DataFormat.Invalid,
-        target_device=r.device(f, where), loc=(r.text(f, "loc", where) or "").lower(),
-        tile_dim=read_tile_dim(r, f, where, "Q7"), layout=r.text(f, "layout", where), alias=r.text(f, "alias", where),
+        target_device=r.device(f, where),
+        loc=(r.text(f, "loc", where) or "").lower(),
+        tile_dim=read_tile_dim(r, f, where, "Q7"),
+        layout=r.text(f, "layout", where),
+        alias=r.text(f, "alias", where),
     )
     if "input_tms" in f:
         queue.input_tms = read_tms(r, f["input_tms"], (*where, "input_tms"))
@@ -124,10 +135,19 @@ def read_blocking(r: NetlistReader, f: dict[str, Node], where: Where, rule: str)
     t = r.whole(f, "t", where)
     order = r.text(f, "ublock_order", where)
     if order is not None and order not in ("r", "c"):
-        r.problem(f["ublock_order"], (*where, "ublock_order"), "Y4", f"ublock_order {scalars.clip(order)}",
-                  "ublock_order is r or c")
-    return Blocking(-1 if t is None else t, r.pair(f, "mblock", where, rule, (-1, -1)),
-                    r.pair(f, "ublock", where, rule, (-1, -1)), order)
+        r.problem(
+            f["ublock_order"],
+            (*where, "ublock_order"),
+            "Y4",
+            f"ublock_order {scalars.clip(order)}",
+            "ublock_order is r or c",
+        )
+    return Blocking(
+        -1 if t is None else t,
+        r.pair(f, "mblock", where, rule, (-1, -1)),
+        r.pair(f, "ublock", where, rule, (-1, -1)),
+        order,
+    )
 
 
 def read_tile_dim(r: NetlistReader, f: dict[str, Node], where: Where, rule: str) -> TileDim | None:
@@ -136,13 +156,19 @@ def read_tile_dim(r: NetlistReader, f: dict[str, Node], where: Where, rule: str)
         return None
     dim = r.pair(f, "tile_dim", where, rule, (32, 32))
     if dim not in TILE_DIMS:
-        r.problem(f["tile_dim"], (*where, "tile_dim"), rule, f"tile_dim {list(dim)} does not exist",
-                  f"legal: {', '.join(str(list(d)) for d in TILE_DIMS)}")
+        r.problem(
+            f["tile_dim"],
+            (*where, "tile_dim"),
+            rule,
+            f"tile_dim {list(dim)} does not exist",
+            f"legal: {', '.join(str(list(d)) for d in TILE_DIMS)}",
+        )
     return dim
 
 
 def _read_buffers(r: NetlistReader, node: Node, where: Where) -> list[QueueBuffer]:
     """`[[channel, address], ...]`; a host buffer may be an address alone."""
+
     def address(text: str) -> int:
         return scalars.parse_int(text, 64)
 

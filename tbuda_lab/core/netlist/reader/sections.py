@@ -25,8 +25,9 @@ def read_text(text: str, path: str | None = None) -> Netlist:
             return out
         _read_root(root, out)
     except RecursionError:
-        out.problems.append(Finding("error", "Y1", (), "the text is nested too deeply",
-                                    "a netlist has ten levels at most"))
+        out.problems.append(
+            Finding("error", "Y1", (), "the text is nested too deeply", "a netlist has ten levels at most")
+        )
     return out
 
 
@@ -40,8 +41,13 @@ def _compose(text: str) -> Node | Finding:
     if isinstance(root, Fault):
         return Finding("error", "Y1", (), root.message, root.fix, root.line, root.column)
     if root is None:
-        return Finding("error", "D2", ("devices", "arch"), "the file is empty: it names no arch",
-                       "write devices, queues, graphs and programs")
+        return Finding(
+            "error",
+            "D2",
+            ("devices", "arch"),
+            "the file is empty: it names no arch",
+            "write devices, queues, graphs and programs",
+        )
     return root
 
 
@@ -112,6 +118,8 @@ def loads(text: str, *, lenient: bool = False, path: str | None = None) -> Netli
     netlist = read_text(text, path)
     if netlist.problems and not lenient:
         count = len(netlist.problems)
-        raise NetlistError(f"{path or 'the netlist'} has {count} problem{'s' * (count > 1)}",
-                           [p.diagnostic(path) for p in netlist.problems])
+        raise NetlistError(
+            f"{path or 'the netlist'} has {count} problem{'s' * (count > 1)}",
+            [p.diagnostic(path) for p in netlist.problems],
+        )
     return netlist

@@ -9,15 +9,15 @@ from tbuda_lab.core.netlist.routing.layout import EdgeReader, OperandView, Sourc
 from tbuda_lab.core.netlist.routing.rules import RouteRule
 
 __all__ = [
-           "EdgeReader",
-           "EdgeVerdict",
-           "OperandView",
-           "RouteRule",
-           "RoutedEdge",
-           "Source",
-           "Step",
-           "judge",
-           "judge_alone",
-           "shared_rule",
-           "view",
+    "EdgeReader",
+    "EdgeVerdict",
+    "OperandView",
+    "RouteRule",
+    "RoutedEdge",
+    "Source",
+    "Step",
+    "judge",
+    "judge_alone",
+    "shared_rule",
+    "view",
 ]

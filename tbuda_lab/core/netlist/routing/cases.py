@@ -24,8 +24,16 @@ def source_of(producer: NetOp | Queue) -> Source:
     b, order = producer.blocking, producer.blocking.order or "r"
     if isinstance(producer, Queue):
         return Source(producer.grid_size, b.t, b.mblock, b.ublock, order, 1, "queue")
-    return Source(producer.grid_size, b.t, b.mblock, b.ublock, order, producer.buf_size_mb or 0, producer.type,
-                  bool(producer.untilize_output))
+    return Source(
+        producer.grid_size,
+        b.t,
+        b.mblock,
+        b.ublock,
+        order,
+        producer.buf_size_mb or 0,
+        producer.type,
+        bool(producer.untilize_output),
+    )
 
 
 def reader_of(op: NetOp, port: int, fused: FusedOp | None) -> EdgeReader | None:
@@ -33,9 +41,24 @@ def reader_of(op: NetOp, port: int, fused: FusedOp | None) -> EdgeReader | None:
     a: dict[str, Any] = op.attributes
     b = op.blocking
     factor, per_t = _kernel_broadcast(a, port)
-    plain = EdgeReader("eltwise", port, op.grid_size, b.t, b.mblock, b.ublock, b.order or "r", op.type,
-                       op.buf_size_mb or 0, _attribute(a, "m_k"), _attribute(a, "u_kt"), _attribute(a, "z"),
-                       str(a.get("dim", "")), a.get("bias") is True, kernel_broadcast=factor, per_t=per_t)
+    plain = EdgeReader(
+        "eltwise",
+        port,
+        op.grid_size,
+        b.t,
+        b.mblock,
+        b.ublock,
+        b.order or "r",
+        op.type,
+        op.buf_size_mb or 0,
+        _attribute(a, "m_k"),
+        _attribute(a, "u_kt"),
+        _attribute(a, "z"),
+        str(a.get("dim", "")),
+        a.get("bias") is True,
+        kernel_broadcast=factor,
+        per_t=per_t,
+    )
     if op.type in ELTWISE:
         return plain
     if op.type in ("matmul", "depthwise"):
@@ -61,8 +84,14 @@ def _fused_reader(plain: EdgeReader, fused: FusedOp) -> EdgeReader | None:
         return fused_reader
     use = users[0]
     a = use.attributes
-    return dataclasses.replace(fused_reader, use=use.type, operand=use.inputs.index(name), m_k=_attribute(a, "m_k"),
-                               u_kt=_attribute(a, "u_kt"), dim=str(a.get("dim", "")))
+    return dataclasses.replace(
+        fused_reader,
+        use=use.type,
+        operand=use.inputs.index(name),
+        m_k=_attribute(a, "m_k"),
+        u_kt=_attribute(a, "u_kt"),
+        dim=str(a.get("dim", "")),
+    )
 
 
 def queue_reader(q: Queue) -> EdgeReader:
@@ -105,14 +134,30 @@ def edge_of_input(
     reader = reader_of(op, port, fused)
     if reader is None:
         return None
-    return RoutedEdge(source_of(producer), steps_of(i.tms or (), producer.blocking.t), reader, input_count,
-                      _padding(i.unpad), _padding(i.pad), arch, dst)
+    return RoutedEdge(
+        source_of(producer),
+        steps_of(i.tms or (), producer.blocking.t),
+        reader,
+        input_count,
+        _padding(i.unpad),
+        _padding(i.pad),
+        arch,
+        dst,
+    )
 
 
 def edge_to_queue(op: NetOp, q: Queue, input_count: int, arch: str, dst: int) -> RoutedEdge:
     """The edge from an op to a queue that it writes."""
-    return RoutedEdge(source_of(op), steps_of(q.input_tms or (), op.blocking.t), queue_reader(q), input_count,
-                      (0, 0), (0, 0), arch, dst)
+    return RoutedEdge(
+        source_of(op),
+        steps_of(q.input_tms or (), op.blocking.t),
+        queue_reader(q),
+        input_count,
+        (0, 0),
+        (0, 0),
+        arch,
+        dst,
+    )
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -176,8 +221,9 @@ def dram_inputs(source: Source) -> tuple[int, ...]:
     if source.op_type not in ("matmul", "depthwise"):
         return (1,)
     rows, columns = int(source.grid[0]), int(source.grid[1])
-    return tuple(int(columns == 1 or c == 0) + int(rows == 1 or r == rows - 1)
-                 for r in range(rows) for c in range(columns))
+    return tuple(
+        int(columns == 1 or c == 0) + int(rows == 1 or r == rows - 1) for r in range(rows) for c in range(columns)
+    )
 
 
 def edge_of(case: Mapping[str, Any]) -> RoutedEdge:
@@ -185,27 +231,50 @@ def edge_of(case: Mapping[str, Any]) -> RoutedEdge:
     result, read = case["producer"], case["consumer"]
     kind = read["type"] if read["type"] in _TYPES else "eltwise"
     source = Source(
-        pair_of(result["grid"]), whole_of(result["t"]), pair_of(result["mblock"]), pair_of(result["ublock"]), order_of(
-            result["order"]),
-        whole_of(result.get("buf_size_mb", 1), least=0), "queue" if result["kind"] == "queue" else str(result["type"]),
+        pair_of(result["grid"]),
+        whole_of(result["t"]),
+        pair_of(result["mblock"]),
+        pair_of(result["ublock"]),
+        order_of(result["order"]),
+        whole_of(result.get("buf_size_mb", 1), least=0),
+        "queue" if result["kind"] == "queue" else str(result["type"]),
         bool(result.get("untilize_output", False)),
     )
     use = str(read.get("fused", "eltwise"))
     port = whole_of(read["input"], least=0)
     tiles = read.get("num_index_tiles" if port == 2 else "num_sparse_tiles", 1)
     reader = EdgeReader(
-        kind, port, pair_of(read["grid"]), whole_of(read["t"]), pair_of(read["mblock"]),
-        pair_of(read["ublock"]), order_of(read["order"]), {"sparse_matmul": "matmul", "fused": "fused_op"}.get(
-            read["type"], str(read["type"])),
-        whole_of(read.get("buf_size_mb", 2), least=0), whole_of(read.get("m_k", 1), least=0),
-        whole_of(read.get("u_kt", 1), least=0), whole_of(read.get("z", 1)), str(read.get("dim", "")),
-        bool(read.get("bias", False)), use, whole_of(read.get("operand", 0), least=0), str(read.get("mode", "t")),
-        whole_of(tiles), whole_of(read.get("kernel_broadcast", 0) or 0, least=0), bool(read.get("kb_per_t", False)),
+        kind,
+        port,
+        pair_of(read["grid"]),
+        whole_of(read["t"]),
+        pair_of(read["mblock"]),
+        pair_of(read["ublock"]),
+        order_of(read["order"]),
+        {"sparse_matmul": "matmul", "fused": "fused_op"}.get(read["type"], str(read["type"])),
+        whole_of(read.get("buf_size_mb", 2), least=0),
+        whole_of(read.get("m_k", 1), least=0),
+        whole_of(read.get("u_kt", 1), least=0),
+        whole_of(read.get("z", 1)),
+        str(read.get("dim", "")),
+        bool(read.get("bias", False)),
+        use,
+        whole_of(read.get("operand", 0), least=0),
+        str(read.get("mode", "t")),
+        whole_of(tiles),
+        whole_of(read.get("kernel_broadcast", 0) or 0, least=0),
+        bool(read.get("kb_per_t", False)),
     )
     steps = tuple(step_of(step) for step in case.get("tms", ()))
     return RoutedEdge(
-        source, steps, reader, whole_of(case.get("input_count", 1)), pair_of(case.get("unpad") or (0, 0), least=0),
-        pair_of(case.get("pad") or (0, 0), least=0), str(case["arch"]), whole_of(case.get("dst", 8)),
+        source,
+        steps,
+        reader,
+        whole_of(case.get("input_count", 1)),
+        pair_of(case.get("unpad") or (0, 0), least=0),
+        pair_of(case.get("pad") or (0, 0), least=0),
+        str(case["arch"]),
+        whole_of(case.get("dst", 8)),
     )
 
 

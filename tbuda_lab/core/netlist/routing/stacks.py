@@ -142,7 +142,11 @@ class Phases:
 
 
 def phases(
-    chain: Chain, slots: Ints, shape: tuple[Ints, Ints], pad: tuple[Ints, Ints], seen: OperandView,
+    chain: Chain,
+    slots: Ints,
+    shape: tuple[Ints, Ints],
+    pad: tuple[Ints, Ints],
+    seen: OperandView,
     kernel_broadcast: int = 0,
 ) -> Phases:
     """The rules of a stack that is sent in phases; of layouts where it is not, the result means nothing.

@@ -40,8 +40,19 @@ class DecodedTiles:
     pointer: I64
 
 
-def decode_stream(encodings: U32, *, t: int, mblock_m: int, ublock_r: int, u_kt: int, strips: int, pointer_bits: int,
-                  index_bits: int, num_sparse_tiles: int, where: str = "sparse matmul") -> DecodedTiles:
+def decode_stream(
+    encodings: U32,
+    *,
+    t: int,
+    mblock_m: int,
+    ublock_r: int,
+    u_kt: int,
+    strips: int,
+    pointer_bits: int,
+    index_bits: int,
+    num_sparse_tiles: int,
+    where: str = "sparse matmul",
+) -> DecodedTiles:
     """Tiles of all streams; encodings (streams, words) uint32, a multiple of 1024 words.
 
     Raises `NetlistError` naming `where` and what is inconsistent: a stream that ends before its `t` slices do, or
@@ -84,8 +95,9 @@ def decode_stream(encodings: U32, *, t: int, mblock_m: int, ublock_r: int, u_kt:
     counts = tiles_at[ublock_at]
     ublock = words[ublock_at] & ((1 << index_bits) - 1)
     _require(ublock < mblock_m, strip_stream[owner], where, f"a ublock row beyond mblock {mblock_m}")
-    _require(counts <= ublock_r * u_kt, strip_stream[owner], where,
-             f"a ublock with more than its {ublock_r} x {u_kt} tiles")
+    _require(
+        counts <= ublock_r * u_kt, strip_stream[owner], where, f"a ublock with more than its {ublock_r} x {u_kt} tiles"
+    )
 
     of = np.repeat(np.arange(ublock_at.size), counts)
     place = np.arange(of.size) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -102,9 +114,20 @@ def decode_stream(encodings: U32, *, t: int, mblock_m: int, ublock_r: int, u_kt:
     return DecodedTiles(tile_stream, strip_t[strip], strip_index[strip], ublock[of], in_r, in_d, pointer)
 
 
-def decode_to_csr(sparse_tiles: npt.NDArray[np.float32], encodings: U32, *, t: int, mblock_m: int, ublock_r: int,
-                  u_kt: int, act_rows: int, pointer_bits: int, index_bits: int | None, fracture: int = 1,
-                  where: str = "sparse matmul") -> list[scipy.sparse.csr_matrix]:
+def decode_to_csr(
+    sparse_tiles: npt.NDArray[np.float32],
+    encodings: U32,
+    *,
+    t: int,
+    mblock_m: int,
+    ublock_r: int,
+    u_kt: int,
+    act_rows: int,
+    pointer_bits: int,
+    index_bits: int | None,
+    fracture: int = 1,
+    where: str = "sparse matmul",
+) -> list[scipy.sparse.csr_matrix]:
     """One matrix per column group: (t * grid_r * mblock_m * ublock_r * 32, act_rows), whose product with the
     activation's stacked rows is the op's output, slice after slice.
 
@@ -114,15 +137,26 @@ def decode_to_csr(sparse_tiles: npt.NDArray[np.float32], encodings: U32, *, t: i
     stream.
     """
     grid_r, groups, count = sparse_tiles.shape[:3]
-    widths = [index_bits] if index_bits is not None else list(
-        dict.fromkeys([pointer_bits, max(1, bits_for(mblock_m)), *range(1, 16)]))
+    widths = (
+        [index_bits]
+        if index_bits is not None
+        else list(dict.fromkeys([pointer_bits, max(1, bits_for(mblock_m)), *range(1, 16)]))
+    )
     first: NetlistError | None = None
     for width in widths:
         try:
             words = decode_stream(
-                encodings.reshape(grid_r * groups, -1), t=t, mblock_m=mblock_m, ublock_r=ublock_r, u_kt=u_kt,
-                strips=-(-act_rows // (u_kt * TILE)), pointer_bits=pointer_bits, index_bits=width,
-                num_sparse_tiles=count, where=where)
+                encodings.reshape(grid_r * groups, -1),
+                t=t,
+                mblock_m=mblock_m,
+                ublock_r=ublock_r,
+                u_kt=u_kt,
+                strips=-(-act_rows // (u_kt * TILE)),
+                pointer_bits=pointer_bits,
+                index_bits=width,
+                num_sparse_tiles=count,
+                where=where,
+            )
             break
         except NetlistError as error:
             first = first or error
@@ -145,8 +179,12 @@ def decode_to_csr(sparse_tiles: npt.NDArray[np.float32], encodings: U32, *, t: i
     rows = out_tile[of] * TILE + row[element]
     columns = in_tile[of] * TILE + column[element]
     shape = (t * grid_r * mblock_m * ublock_r * TILE, act_rows)
-    _require(columns < act_rows, words.stream[of], where,
-             f"a strip that reaches past the {act_rows // TILE} tile rows of the activation")
+    _require(
+        columns < act_rows,
+        words.stream[of],
+        where,
+        f"a strip that reaches past the {act_rows // TILE} tile rows of the activation",
+    )
     result = []
     for g in range(groups):  # a handful of column groups
         mine = slice(None) if groups == 1 else group[of] == g
@@ -168,8 +206,9 @@ def _hop(step: I64, start: I64, count: I64) -> I64:
     return result
 
 
-def _strips(following: I64, last_in_slice: npt.NDArray[np.bool_], streams: int, width: int, t: int,
-            where: str) -> tuple[I64, I64, I64]:
+def _strips(
+    following: I64, last_in_slice: npt.NDArray[np.bool_], streams: int, width: int, t: int, where: str
+) -> tuple[I64, I64, I64]:
     """(first word, stream, slice) of every strip, stream by stream."""
     total = following.size - 1
     chain = (np.arange(streams) * width)[:, None]
@@ -193,6 +232,15 @@ def _require(good: npt.NDArray[np.bool_], stream: I64, where: str, what: str) ->
 
 
 def _broken(where: str, stream: int, what: str) -> NetlistError:
-    return NetlistError(f"{where}: the encodings cannot be decoded", [Diagnostic(
-        "error", where, "sparse-encoding", f"stream {stream}: {what}",
-        "check the encodings against t, mblock, ublock, u_kt, sparse_tile_ptr_bits and sparse_ublock_idx_bits")])
+    return NetlistError(
+        f"{where}: the encodings cannot be decoded",
+        [
+            Diagnostic(
+                "error",
+                where,
+                "sparse-encoding",
+                f"stream {stream}: {what}",
+                "check the encodings against t, mblock, ublock, u_kt, sparse_tile_ptr_bits and sparse_ublock_idx_bits",
+            )
+        ],
+    )

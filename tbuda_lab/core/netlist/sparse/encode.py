@@ -58,8 +58,20 @@ class SparseEncoding:
         return self.encodings.view(np.int32).reshape(1, grid_r * TILE, tiles * TILE)
 
 
-def encode_picker(coo: npt.ArrayLike, *, grid_r: int, t: int, mblock_m: int, ublock_r: int, u_kt: int, act_rt: int,
-                  act_z: int, fracture: int = 1, pointer_bits: int = 1, index_bits: int = 1) -> SparseEncoding:
+def encode_picker(
+    coo: npt.ArrayLike,
+    *,
+    grid_r: int,
+    t: int,
+    mblock_m: int,
+    ublock_r: int,
+    u_kt: int,
+    act_rt: int,
+    act_z: int,
+    fracture: int = 1,
+    pointer_bits: int = 1,
+    index_bits: int = 1,
+) -> SparseEncoding:
     """Encodes a picker for an op of `t` slices on `grid_r` rows of cores with (mblock_m, ublock_r, u_kt).
 
     coo: (n, 3) of (t, out_row, in_row) in elements; out_row counts the op's padded rows, in_row those of the
@@ -80,9 +92,14 @@ def encode_picker(coo: npt.ArrayLike, *, grid_r: int, t: int, mblock_m: int, ubl
     core, row_in_core = out_tile // rows_per_core, out_tile % rows_per_core
     stream = core * fracture + group
     key = stream * t + t_in_group
-    for size, digit in ((strips, in_tile // u_kt), (mblock_m, row_in_core // ublock_r),
-                        (ublock_r, row_in_core % ublock_r), (u_kt, in_tile % u_kt), (TILE, entries[:, 1] % TILE),
-                        (TILE, entries[:, 2] % TILE)):
+    for size, digit in (
+        (strips, in_tile // u_kt),
+        (mblock_m, row_in_core // ublock_r),
+        (ublock_r, row_in_core % ublock_r),
+        (u_kt, in_tile % u_kt),
+        (TILE, entries[:, 1] % TILE),
+        (TILE, entries[:, 2] % TILE),
+    ):
         key = key * size + digit
     key = np.unique(key)
     element_tile = key // (TILE * TILE)
@@ -101,17 +118,22 @@ def encode_picker(coo: npt.ArrayLike, *, grid_r: int, t: int, mblock_m: int, ubl
     index_bits = max(index_bits, bits_for(mblock_m))
     low_bits = bits_for(ublock_r) + inner_bits(u_kt)
     if pointer_bits + low_bits > 16:
-        raise _too_wide(f"{num_sparse_tiles} distinct sparse tiles need {pointer_bits} bits beside {low_bits} for a "
-                        f"place among {ublock_r} x {u_kt} tiles, together more than 16",
-                        "a smaller u_kt or ublock, or more rows of cores")
+        raise _too_wide(
+            f"{num_sparse_tiles} distinct sparse tiles need {pointer_bits} bits beside {low_bits} for a "
+            f"place among {ublock_r} x {u_kt} tiles, together more than 16",
+            "a smaller u_kt or ublock, or more rows of cores",
+        )
 
     # ublocks and strips
     ublock_first: I64 = np.flatnonzero(starts(ublock_key)).astype(np.int64)
     ublock_tiles: I64 = np.diff(np.append(ublock_first, tile_key.size))
     most = 1 << (16 - index_bits)
     if ublock_tiles.size and int(ublock_tiles.max()) > most:
-        raise _too_wide(f"a ublock with {int(ublock_tiles.max())} tiles; beside {index_bits} bits for {mblock_m} "
-                        f"ublock rows there is room for {most}", "a smaller u_kt or mblock")
+        raise _too_wide(
+            f"a ublock with {int(ublock_tiles.max())} tiles; beside {index_bits} bits for {mblock_m} "
+            f"ublock rows there is room for {most}",
+            "a smaller u_kt or mblock",
+        )
     ublock_strip_key = strip_key[ublock_first]
     filled, strip_of_ublock, nz_ublocks = np.unique(ublock_strip_key, return_inverse=True, return_counts=True)
     empty = np.setdiff1d(np.arange(streams * t), filled // strips) * strips
@@ -123,8 +145,9 @@ def encode_picker(coo: npt.ArrayLike, *, grid_r: int, t: int, mblock_m: int, ubl
     np.add.at(tiles_in_strip, place[strip_of_ublock], ublock_tiles)
     words = STRIP_WORDS + ublocks_in_strip + tiles_in_strip
     if int(words.max()) > PAGE_WORDS:
-        raise _too_wide(f"a strip of {int(words.max())} words; a page holds {PAGE_WORDS}", "a smaller u_kt, or more "
-                        "rows of cores")
+        raise _too_wide(
+            f"a strip of {int(words.max())} words; a page holds {PAGE_WORDS}", "a smaller u_kt, or more rows of cores"
+        )
 
     strip_stream = strip // strips // t
     position, last_in_page, pages = _paginate(words, strip_stream, streams)
@@ -146,7 +169,8 @@ def encode_picker(coo: npt.ArrayLike, *, grid_r: int, t: int, mblock_m: int, ubl
         out[at] = (ublock_key[ublock_first] % mblock_m) | ((ublock_tiles % most) << index_bits)
         in_ublock = np.arange(tile_key.size) - np.repeat(ublock_first, ublock_tiles)
         out[np.repeat(at, ublock_tiles) + 1 + in_ublock] = (
-            pointer << (16 - pointer_bits) | in_r << inner_bits(u_kt) | in_d)
+            pointer << (16 - pointer_bits) | in_r << inner_bits(u_kt) | in_d
+        )
 
     def per_row(stream_of: I64) -> I64:
         return np.bincount(stream_of // fracture, minlength=grid_r).astype(np.int64)
@@ -154,9 +178,15 @@ def encode_picker(coo: npt.ArrayLike, *, grid_r: int, t: int, mblock_m: int, ubl
     return SparseEncoding(
         sparse_tiles=masks_to_tiles(distinct).reshape(grid_r, fracture * num_sparse_tiles, TILE, TILE),
         encodings=out.view("<u4").astype(np.uint32).reshape(grid_r, fracture * pages, PAGE_WORDS // 2),
-        num_sparse_tiles=num_sparse_tiles, num_index_tiles=pages, sparse_tile_ptr_bits=pointer_bits,
-        sparse_ublock_idx_bits=index_bits, fracture_factor=fracture, nz_tiles=per_row(tile_stream),
-        nz_ublocks=per_row(tile_stream[ublock_first]), nz_strips=per_row(filled // strips // t))
+        num_sparse_tiles=num_sparse_tiles,
+        num_index_tiles=pages,
+        sparse_tile_ptr_bits=pointer_bits,
+        sparse_ublock_idx_bits=index_bits,
+        fracture_factor=fracture,
+        nz_tiles=per_row(tile_stream),
+        nz_ublocks=per_row(tile_stream[ublock_first]),
+        nz_strips=per_row(filled // strips // t),
+    )
 
 
 def _check_range(entries: I64, limits: tuple[int, int, int]) -> None:
@@ -202,7 +232,7 @@ def _paginate(words: I64, stream: I64, streams: int) -> tuple[I64, npt.NDArray[n
     for s in range(streams):
         start, page = int(bounds[s]), 0
         while start < bounds[s + 1]:  # one turn per page
-            stop = int(np.searchsorted(ends[:bounds[s + 1]], begins[start] + PAGE_WORDS, side="right"))
+            stop = int(np.searchsorted(ends[: bounds[s + 1]], begins[start] + PAGE_WORDS, side="right"))
             position[start:stop] = begins[start:stop] - begins[start] + page * PAGE_WORDS
             last[stop - 1] = True
             start, page = stop, page + 1
@@ -211,5 +241,7 @@ def _paginate(words: I64, stream: I64, streams: int) -> tuple[I64, npt.NDArray[n
 
 
 def _too_wide(message: str, fix: str) -> PlacementError:
-    return PlacementError("a sparse matmul does not fit its 16-bit encoding",
-                          [Diagnostic("error", "sparse matmul", "IllegalSparseMatmul", message, fix)])
+    return PlacementError(
+        "a sparse matmul does not fit its 16-bit encoding",
+        [Diagnostic("error", "sparse matmul", "IllegalSparseMatmul", message, fix)],
+    )

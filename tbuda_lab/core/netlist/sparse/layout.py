@@ -100,8 +100,12 @@ class PickerProfile:
 
     def __init__(self, coo: npt.ArrayLike) -> None:
         entries = as_entries(coo)
-        self.t, out_rt, in_rt = ((int(v) + d - 1) // d for v, d in zip(
-            entries.max(axis=0) + 1 if entries.size else np.ones(3, np.int64), (1, TILE, TILE), strict=True))
+        self.t, out_rt, in_rt = (
+            (int(v) + d - 1) // d
+            for v, d in zip(
+                entries.max(axis=0) + 1 if entries.size else np.ones(3, np.int64), (1, TILE, TILE), strict=True
+            )
+        )
         key = (entries[:, 0] * out_rt + entries[:, 1] // TILE) * in_rt + entries[:, 2] // TILE
         key = np.unique((key * TILE + entries[:, 1] % TILE) * TILE + entries[:, 2] % TILE)
         tile = key // (TILE * TILE)
@@ -135,13 +139,15 @@ class PickerProfile:
             self._distinct[rows] = entry
         return entry
 
-    def statistics(self, *, rt: int, grid_r: npt.ArrayLike, ublock_r: npt.ArrayLike,
-                   u_kt: npt.ArrayLike) -> SparseStatistics:
+    def statistics(
+        self, *, rt: int, grid_r: npt.ArrayLike, ublock_r: npt.ArrayLike, u_kt: npt.ArrayLike
+    ) -> SparseStatistics:
         """Counts for candidates: `rt` tile rows of the output (before any streaming by rows, which changes no
         count), rows of the grid, ublock rows and u_kt as broadcastable arrays. When an op streams by rows, grid_r
         is the product of grid rows and streaming factor."""
-        grid, ublock, inner = np.broadcast_arrays(np.asarray(grid_r, np.int64), np.asarray(ublock_r, np.int64),
-                                                  np.asarray(u_kt, np.int64))
+        grid, ublock, inner = np.broadcast_arrays(
+            np.asarray(grid_r, np.int64), np.asarray(ublock_r, np.int64), np.asarray(u_kt, np.int64)
+        )
         rows = np.maximum(rt // np.maximum(grid, 1), 1)
         table = np.stack([rows.ravel(), ublock.ravel(), inner.ravel()], axis=1)
         cases, back = np.unique(table, axis=0, return_inverse=True)
@@ -150,11 +156,23 @@ class PickerProfile:
             strips, strip_tiles = self.blocks(r, k)
             ublocks, ublock_tiles = self.blocks(u, k)
             distinct = self.distinct(r)
-            result[i] = self.tiles, ublocks, strips, distinct, strip_tiles, self._fits(r, u, k, distinct, strip_tiles,
-                                                                                     ublock_tiles)
+            result[i] = (
+                self.tiles,
+                ublocks,
+                strips,
+                distinct,
+                strip_tiles,
+                self._fits(r, u, k, distinct, strip_tiles, ublock_tiles),
+            )
         spread = result[back.reshape(-1)].reshape(*grid.shape, 6)
-        return SparseStatistics(spread[..., 0], spread[..., 1], spread[..., 2], spread[..., 3], spread[..., 4],
-                                spread[..., 5].astype(np.bool_))
+        return SparseStatistics(
+            spread[..., 0],
+            spread[..., 1],
+            spread[..., 2],
+            spread[..., 3],
+            spread[..., 4],
+            spread[..., 5].astype(np.bool_),
+        )
 
     def _count(self, rows: int, u_kt: int) -> tuple[int, int]:
         if not self.tiles:
@@ -177,17 +195,23 @@ class PickerProfile:
         pointer_bits, index_bits = max(1, (distinct - 1).bit_length()), max(1, (mblock_m - 1).bit_length())
         low_bits = (ublock_r - 1).bit_length() + max(1, (u_kt - 1).bit_length())
         words = STRIP_WORDS + strip_tiles + min(strip_tiles, mblock_m)
-        return (pointer_bits + low_bits <= 16 and index_bits < 16 and ublock_tiles <= 1 << (16 - index_bits)
-                and words <= PAGE_WORDS)
+        return (
+            pointer_bits + low_bits <= 16
+            and index_bits < 16
+            and ublock_tiles <= 1 << (16 - index_bits)
+            and words <= PAGE_WORDS
+        )
 
 
-def statistics(coo: npt.ArrayLike, *, rt: int, grid_r: npt.ArrayLike, ublock_r: npt.ArrayLike,
-               u_kt: npt.ArrayLike) -> SparseStatistics:
+def statistics(
+    coo: npt.ArrayLike, *, rt: int, grid_r: npt.ArrayLike, ublock_r: npt.ArrayLike, u_kt: npt.ArrayLike
+) -> SparseStatistics:
     """`PickerProfile(coo).statistics(...)` for a single call."""
     return PickerProfile(coo).statistics(rt=rt, grid_r=grid_r, ublock_r=ublock_r, u_kt=u_kt)
 
 
-def fits(coo: npt.ArrayLike, *, rt: int, grid_r: npt.ArrayLike, ublock_r: npt.ArrayLike,
-         u_kt: npt.ArrayLike) -> BoolArray:
+def fits(
+    coo: npt.ArrayLike, *, rt: int, grid_r: npt.ArrayLike, ublock_r: npt.ArrayLike, u_kt: npt.ArrayLike
+) -> BoolArray:
     """Which candidates' 16-bit encoding words suffice."""
     return statistics(coo, rt=rt, grid_r=grid_r, ublock_r=ublock_r, u_kt=u_kt).fits

@@ -26,21 +26,38 @@ RUNTIME = "run_"
 DEFAULTS: dict[str, dict[str, float | bool | tuple[float, float]]] = {
     "sgd": {"learning_rate": 0.001, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
     "adam": {
-        "learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0,
+        "learning_rate": 0.001,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "epsilon": 1e-8,
+        "weight_decay": 0.0,
         "bias_correction": True,
     },
     "adamw": {
-        "learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01,
+        "learning_rate": 0.001,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "epsilon": 1e-8,
+        "weight_decay": 0.01,
         "bias_correction": True,
     },
     "lamb": {
-        "learning_rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.01,
-        "clip_value": (0.0, 10.0), "correction": False,
+        "learning_rate": 0.001,
+        "beta1": 0.9,
+        "beta2": 0.999,
+        "epsilon": 1e-8,
+        "weight_decay": 0.01,
+        "clip_value": (0.0, 10.0),
+        "correction": False,
     },
     "lars": {
-        "learning_rate": 0.001, "momentum": 0.9, "weight_decay": 0.01, "lars_coeff": 0.001, "epsilon": 1e-8,
+        "learning_rate": 0.001,
+        "momentum": 0.9,
+        "weight_decay": 0.01,
+        "lars_coeff": 0.001,
+        "epsilon": 1e-8,
     },
-}  # fmt: skip
+}
 """By kind of optimizer its settings and what they are unless told."""
 
 LATER = frozenset({"correction"})
@@ -281,5 +298,9 @@ TINY = 2.0**-60
 """Under a norm that is divided by: the masks take the ratio out where the norm is 0."""
 
 _STEPS: dict[str, Callable[[Update, OptimizerOptions, str], None]] = {
-    "sgd": _sgd, "adam": _adam, "adamw": _adam, "lamb": _lamb, "lars": _lars,
-}  # fmt: skip
+    "sgd": _sgd,
+    "adam": _adam,
+    "adamw": _adam,
+    "lamb": _lamb,
+    "lars": _lars,
+}

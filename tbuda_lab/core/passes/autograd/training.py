@@ -173,8 +173,14 @@ def _seeds(graph: Graph, sources: list[str]) -> dict[str, str]:
         if source in seeds:  # two outputs of one value
             from tbuda_lab.core.ops import Add
 
-            both = Node(graph.unique(f"bw_combine_{source}_outputs"), NodeKind.OP, node.shape, Add(),
-                        (Edge(seeds[source]), Edge(result.name)), origin=node.origin)  # fmt: skip
+            both = Node(
+                graph.unique(f"bw_combine_{source}_outputs"),
+                NodeKind.OP,
+                node.shape,
+                Add(),
+                (Edge(seeds[source]), Edge(result.name)),
+                origin=node.origin,
+            )
             seeds[source] = graph.add(both).name
         else:
             seeds[source] = result.name

@@ -118,8 +118,21 @@ def _same_row(table: OpModels, old: OpModels, row: int) -> int | None:
     if table.signature == old.signature:
         return row
     same = table.legal()
-    for field in ("grid_r", "grid_c", "stream", "stream_r", "stream_c", "mblock_m", "mblock_n", "ublock_r", "ublock_c",
-                  "m_k", "u_kt", "buf_size_mb", "prologue"):  # fmt: skip
+    for field in (
+        "grid_r",
+        "grid_c",
+        "stream",
+        "stream_r",
+        "stream_c",
+        "mblock_m",
+        "mblock_n",
+        "ublock_r",
+        "ublock_c",
+        "m_k",
+        "u_kt",
+        "buf_size_mb",
+        "prologue",
+    ):
         same = same[table.rows[field][same] == old.rows[field][row]]
     return int(same[0]) if len(same) else None
 
@@ -144,8 +157,14 @@ def carry(problem: Problem, segments: Sequence[Segment], chips: Sequence[int], o
     was = [problem.number[name] for name in order]
     staying = longest_rising([epoch[op] for op in was])
     updated = Problem.of(
-        problem.graph, problem.models, problem.device, problem.options, order, problem.constraints, problem.costs,
-    )  # fmt: skip
+        problem.graph,
+        problem.models,
+        problem.device,
+        problem.options,
+        order,
+        problem.constraints,
+        problem.costs,
+    )
     homes = [epoch[op] for op in was]
     behind = list(homes)  # the epoch of the next op that stays
     for at in range(len(was) - 2, -1, -1):
@@ -160,9 +179,7 @@ def carry(problem: Problem, segments: Sequence[Segment], chips: Sequence[int], o
             moved.add(at)
         now.append(home)
     placed = {
-        op: (row, spot)
-        for s in segments
-        for op, row, spot in zip(range(s.first, s.last), s.rows, s.spots, strict=True)
+        op: (row, spot) for s in segments for op, row, spot in zip(range(s.first, s.last), s.rows, s.spots, strict=True)
     }
     moved_segments: list[Segment] = []
     placed_on: list[int] = []

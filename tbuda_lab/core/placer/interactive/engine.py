@@ -87,17 +87,17 @@ class IncrementalPlacer:
             return None
         ops = range(len(problem.order))
         retabled = {op for op in ops if base.tables[op].signature != problem.tables[op].signature}
-        changed = retabled | {
-            op for op, name in enumerate(problem.order) if base.pins.get(name) != problem.pins.get(name)
-        } | resorted
+        changed = (
+            retabled
+            | {op for op, name in enumerate(problem.order) if base.pins.get(name) != problem.pins.get(name)}
+            | resorted
+        )
         problem.refusals.update(
             {(a, b): why for (a, b), why in base.refusals.items() if not any(a <= op < b for op in changed)}
         )
         added = {problem.number[n] for n in problem.breaks - base.breaks}
         removed = {problem.number[n] for n in base.breaks - problem.breaks}
-        cut = remade | {
-            i for i, s in enumerate(segments_now) if any(op in added for op in range(s.first + 1, s.last))
-        }
+        cut = remade | {i for i, s in enumerate(segments_now) if any(op in added for op in range(s.first + 1, s.last))}
         again = _Replacements(problem, changed, retabled, cut, removed, self._replaced)
         edited = again.run(segments_now, chips_now, cancel)
         self.new_epochs += again.new_epochs
@@ -107,8 +107,13 @@ class IncrementalPlacer:
             # another order numbers the ops otherwise; on several chips one epoch more moves others to another time
             return PlacedOps(problem, *edited, whole.policy, parts=self._parts)
         return PlacedOps(
-            problem, *edited, whole.policy, parts=self._parts, limits=lambda: self._limits(constraints), base=whole,
-        )  # fmt: skip
+            problem,
+            *edited,
+            whole.policy,
+            parts=self._parts,
+            limits=lambda: self._limits(constraints),
+            base=whole,
+        )
 
     def regraph(
         self,
@@ -227,8 +232,9 @@ class _Replacements:
             index += len(old)
         return segments, chips
 
-    def _still_legal(self, problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], moved: set[
-        int]) -> bool:
+    def _still_legal(
+        self, problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], moved: set[int]
+    ) -> bool:
         """Whether an untouched epoch may read the queues of ops that changed."""
         span = range(segment.first, segment.last)
         if not any(p in moved for op in span for p in problem.facts[op].producers if p < segment.first):

@@ -70,9 +70,13 @@ class Addresses:
         return result
 
     def _queue_placement(
-        self, q: QueuePlacement, chip: int, buffers: tuple[tuple[int, int], ...], lifetime: tuple[int, int] | None,
+        self,
+        q: QueuePlacement,
+        chip: int,
+        buffers: tuple[tuple[int, int], ...],
+        lifetime: tuple[int, int] | None,
         alias: str,
-    ) -> QueuePlacement:  # fmt: skip
+    ) -> QueuePlacement:
         plan, entry = self.planned.get(q.name, (None, q))
         if plan is q and (entry.chip, entry.buffers, entry.lifetime, entry.alias) == (chip, buffers, lifetime, alias):
             return entry
@@ -153,14 +157,16 @@ class Addresses:
         """(rule, message, fix) where a queue cannot be on the chip that was asked for, or be placed at all."""
         if self.device.arch == "grayskull" and chip != q.chip:
             return (
-                "queue-chip", f"it is read on chip {q.chip}, and a grayskull chip reads its own DRAM only",
+                "queue-chip",
+                f"it is read on chip {q.chip}, and a grayskull chip reads its own DRAM only",
                 f"leave it on chip {q.chip}, or pin its readers to chip {chip}",
-            )  # fmt: skip
+            )
         if q.prologue and chip != q.chip:
             return (
-                "queue-chip", f"it is preloaded on chip {q.chip}; ops preload queues of their own chip only",
+                "queue-chip",
+                f"it is preloaded on chip {q.chip}; ops preload queues of their own chip only",
                 f"leave it on chip {q.chip}, stream it to its readers (prologue off), or pin them to chip {chip}",
-            )  # fmt: skip
+            )
         if leader != q.name:
             return "queue-channel", f"it is a view of {leader}, and lies there", f"place {leader}"
         if q.location == "host":
@@ -183,9 +189,16 @@ def _leaders(plans: Sequence[QueuePlacement]) -> dict[str, str]:
         if differ:
             raise PlacementError(
                 f"the subgraphs do not find the cache {q.ram!r} in one place",
-                [Diagnostic("error", q.name, "shared-ram", f"in {' and '.join(differ)} it differs from {leader.name}",
-                            "take one chip for the device, and one format for what the subgraphs write into it")],
-            )  # fmt: skip
+                [
+                    Diagnostic(
+                        "error",
+                        q.name,
+                        "shared-ram",
+                        f"in {' and '.join(differ)} it differs from {leader.name}",
+                        "take one chip for the device, and one format for what the subgraphs write into it",
+                    )
+                ],
+            )
     return leaders
 
 

@@ -46,21 +46,25 @@ class CoreStreams:
         """The greater of what the router and the pipe generator count. queues: by operand the queue that it is read
         from, where it is not made in the same epoch; ahead: the operands that are preloaded; written: queues and rams
         that the op writes in tiles, in its own layout. 0 where nothing is known of how it reads."""
-        operands = [self._operand(op, port, queues.get(port), port in ahead)
-                    for port in range(len(self.graph[op].inputs))]
+        operands = [
+            self._operand(op, port, queues.get(port), port in ahead) for port in range(len(self.graph[op].inputs))
+        ]
         known = [operand for operand in operands if operand is not None]
         if len(known) < len(operands) or not known:
             return 0
         readers = [
             operand
             for name, port in self.users[op]
-            if name in self.placed and self.placed[name].epoch == self.placed[op].epoch
+            if name in self.placed
+            and self.placed[name].epoch == self.placed[op].epoch
             and port not in queued_ports(self.graph[name])
             and (operand := self._operand(name, port, None, False)) is not None
-        ]  # fmt: skip
+        ]
         core, arch = self._core(op, known), self.device.arch
-        most = max(int(count(core, tuple(readers), input_count, arch).max())
-                   for count in (router_streams, lambda *of: core_buffers(*of).streams))
+        most = max(
+            int(count(core, tuple(readers), input_count, arch).max())
+            for count in (router_streams, lambda *of: core_buffers(*of).streams)
+        )
         return most + (written if readers else 0)
 
     def _row(self, op: str) -> tuple[OpProfile, np.ndarray]:
@@ -77,10 +81,13 @@ class CoreStreams:
         steps = net_steps(edge_tms(writer and writer[0], writer and writer[1][0], profile, port, rows[0]))
         late = bool(profile.uses) and profile.uses[port].late
         operand = CoreOperand(
-            layout, steps, _whole(reader(profile, port, rows, self.orders.get(op, "r"))),
-            tile_bytes(profile.operands[port].df, align=self.device.tile_align), ahead,
+            layout,
+            steps,
+            _whole(reader(profile, port, rows, self.orders.get(op, "r"))),
+            tile_bytes(profile.operands[port].df, align=self.device.tile_align),
+            ahead,
             int(late_tiles(as_read(profile, port, rows))[0]) if late else 0,
-        )  # fmt: skip
+        )
         t, r, c = layout.shape
         return operand if t * r * c <= MOST_TILES and operand.fits else None
 
@@ -88,21 +95,40 @@ class CoreStreams:
         """The layout of what an op hands on within its epoch."""
         profile, rows = self._row(op)
         field = {name: int(rows[name][0]) for name in _FIELDS}
-        return Source((field["grid_r"], field["grid_c"]), field["t"], (field["mblock_m"], field["mblock_n"]),
-                      (field["ublock_r"], field["ublock_c"]), self.orders.get(op, "r"), field["buf_size_mb"],
-                      profile.op.netlist_type, profile.feeds_host)
+        return Source(
+            (field["grid_r"], field["grid_c"]),
+            field["t"],
+            (field["mblock_m"], field["mblock_n"]),
+            (field["ublock_r"], field["ublock_c"]),
+            self.orders.get(op, "r"),
+            field["buf_size_mb"],
+            profile.op.netlist_type,
+            profile.feeds_host,
+        )
 
     def _core(self, op: str, operands: Sequence[CoreOperand]) -> CoreOp:
         profile, rows = self._row(op)
         made, first = self._made(op), operands[0].reader
         align = self.device.tile_align
         return CoreOp(
-            "fused" if isinstance(profile.op, HwFused) else first.type, made.grid, made.t, made.mblock, made.ublock,
-            made.order, made.buf_size_mb, tile_bytes(profile.df, align=align),
-            tile_bytes(profile.df, align=align, header=False), tile_bytes(profile.intermed_df, align=align),
-            tuple(operands), max(int(rows["m_k"][0]), 1), max(int(rows["u_kt"][0]), 1), profile.z_group, first.dim,
-            untilized=profile.feeds_host, min_buffer=0 if profile.kind in ("matmul", "depthwise") else -1,
-        )  # fmt: skip
+            "fused" if isinstance(profile.op, HwFused) else first.type,
+            made.grid,
+            made.t,
+            made.mblock,
+            made.ublock,
+            made.order,
+            made.buf_size_mb,
+            tile_bytes(profile.df, align=align),
+            tile_bytes(profile.df, align=align, header=False),
+            tile_bytes(profile.intermed_df, align=align),
+            tuple(operands),
+            max(int(rows["m_k"][0]), 1),
+            max(int(rows["u_kt"][0]), 1),
+            profile.z_group,
+            first.dim,
+            untilized=profile.feeds_host,
+            min_buffer=0 if profile.kind in ("matmul", "depthwise") else -1,
+        )
 
 
 _FIELDS = ("grid_r", "grid_c", "t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "buf_size_mb")
@@ -119,6 +145,7 @@ def _stored(queue: QueuePlacement) -> Source:
 
 def _whole(read: EdgeReader) -> EdgeReader:
     """The reader of a single candidate, with numbers in place of arrays."""
+
     def plain(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(plain, value))

@@ -102,9 +102,16 @@ class QueuePlanner:
         plans = [dataclasses.replace(q, prologue=False) if q.name in refused else q for q in plans]
         queues_before = {} if self.before is None else self.before.queues
         result = Addresses(
-            self.graph, self.models, self.placed, self.users, self.phase, self.device, self.options, self.pins,
+            self.graph,
+            self.models,
+            self.placed,
+            self.users,
+            self.phase,
+            self.device,
+            self.options,
+            self.pins,
             queues_before,
-        )  # fmt: skip
+        )
         return result.of(plans)
 
     def plan(self, touched: Collection[str] | None = None) -> None:

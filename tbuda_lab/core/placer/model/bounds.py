@@ -192,8 +192,8 @@ class NoPacking:
         return max(least, float(np.floor(self._between[at - 1])) + 1.0) if at else least
 
     def sweep(self, first: int) -> tuple[dict[int, float], int]:
-        """(by the end of a run that starts at `first` the cycles that it takes at least, how many ops were looked at).
-        """
+        """(by the end of a run that starts at `first` the cycles that it takes at least, how many ops were looked
+        at)."""
         problem = self.problem
         n = len(problem.order)
         use = np.zeros((2, len(self.bands), len(self.targets)), np.int32)

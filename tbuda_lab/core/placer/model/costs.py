@@ -101,9 +101,7 @@ class Choices:
         limiter, _, cycles, best, pick = self._best([load], [part], price, apart)
         keep = np.concatenate([[True], best[0, 1:] < best[0, :-1]])
         at = pick[0, keep]
-        return Frontier(
-            self.cores[at], cycles[0, at], limiter[0, at], self.kernel[at], self.dram[at], self.legal[at]
-        )
+        return Frontier(self.cores[at], cycles[0, at], limiter[0, at], self.kernel[at], self.dram[at], self.legal[at])
 
     def needs(self, loads: Sequence[int], parts: Sequence[float], targets: np.ndarray, price: int = 0) -> Needs:
         """What the frontiers of (load, part) levels say for every target."""
@@ -231,9 +229,7 @@ class CostCache:
         if entry is None:
             profile = profile_of(table)
             batch = 1 if profile.once else self.options.inputs_counted
-            all_ = demands(
-                profile, table.rows, self.device, where, output, host, batch, self.traffic(table)
-            )
+            all_ = demands(profile, table.rows, self.device, where, output, host, batch, self.traffic(table))
             entry = self._demand_of[key] = (all_.cycles.max(axis=0), all_.shared.max(axis=0))
         return entry
 

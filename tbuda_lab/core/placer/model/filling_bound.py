@@ -242,9 +242,13 @@ def _progress(profile: OpProfile, rows: np.ndarray, cycles: np.ndarray) -> _Prog
         return whole
 
     return _Progress(
-        cores[keep], its_cycles, lasts(last), lasts(own), after[:, kind].astype(np.intp),
+        cores[keep],
+        its_cycles,
+        lasts(last),
+        lasts(own),
+        after[:, kind].astype(np.intp),
         np.stack([lasts(part) for part in left]) + _HOP,
-    )  # fmt: skip
+    )
 
 
 _FIELDS = ("stream_r", "stream_c", "t", "grid_r", "mblock_m", "mblock_n", "m_k")

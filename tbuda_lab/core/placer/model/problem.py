@@ -74,9 +74,15 @@ class OpFacts:
         producers = tuple([p + (p >= at) for p in self.producers])
         readers = tuple([(reader + (reader >= at), port) for reader, port in self.readers])
         return OpFacts(
-            self.name, producers, self.queue_place, readers, self.host_output, self.dram_output, self.queued_in,
+            self.name,
+            producers,
+            self.queue_place,
+            readers,
+            self.host_output,
+            self.dram_output,
+            self.queued_in,
             self.queued_out,
-        )  # fmt: skip
+        )
 
     def by_noc(self, port: int, first: int, last: int) -> bool:
         """Whether an operand comes straight from an op when [first, last) is one epoch."""
@@ -103,9 +109,13 @@ class Schedule:
         number = {name: i for i, name in enumerate(order)}
         orders = ublock_orders(graph)
         return cls(
-            tuple(order), number, op_facts(graph, number, device, options), phases(graph), orders,
+            tuple(order),
+            number,
+            op_facts(graph, number, device, options),
+            phases(graph),
+            orders,
             {name: read_order(graph, orders, name) for name in order},
-        )  # fmt: skip
+        )
 
     def with_nop(self, graph: Graph, nop: str, source: str, reader: str) -> Schedule:
         """That of the graph with a nop between two ops of an epoch, right before the reader: what `of` says of it, but
@@ -129,9 +139,13 @@ class Schedule:
         own = order_for(graph, [(reader, port) for port in ports], self.orders)
         phase = {**self.phase, nop: self.phase[reader]} if self.phase else {}
         return Schedule(
-            order, {name: i for i, name in enumerate(order)}, tuple(facts), phase, {**self.orders, nop: own},
+            order,
+            {name: i for i, name in enumerate(order)},
+            tuple(facts),
+            phase,
+            {**self.orders, nop: own},
             {**self.read_orders, nop: own},
-        )  # fmt: skip
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -173,10 +187,18 @@ class Problem:
         schedule = Schedule.of(graph, order, device, options)
         deadline = None if options.time_budget is None else time.monotonic() + options.time_budget
         return cls(
-            graph, models, device, options, schedule, constraints.pins,
-            constraints.epoch_starts(order) | first_of_each(order, schedule.phase), constraints.chip_starts(order),
-            CostCache(device, options) if costs is None else costs, constraints, deadline,
-        )  # fmt: skip
+            graph,
+            models,
+            device,
+            options,
+            schedule,
+            constraints.pins,
+            constraints.epoch_starts(order) | first_of_each(order, schedule.phase),
+            constraints.chip_starts(order),
+            CostCache(device, options) if costs is None else costs,
+            constraints,
+            deadline,
+        )
 
     def __post_init__(self) -> None:
         for table in self.tables:
@@ -236,9 +258,7 @@ class Problem:
         return self.deadline is not None and time.monotonic() >= self.deadline
 
     # -- other problems -------------------------------------------------------------------------------------------
-    def with_candidates(
-        self, models: Mapping[str, OpModels], constraints: Constraints
-    ) -> Problem:
+    def with_candidates(self, models: Mapping[str, OpModels], constraints: Constraints) -> Problem:
         """The same graph in the same order with other candidates, pins and epoch breaks. Chips stay as they are."""
         breaks = constraints.epoch_starts(self.order) | first_of_each(self.order, self.phase)
         return dataclasses.replace(
@@ -313,9 +333,14 @@ class Problem:
         if entry is None:
             producer, names, tables = self.facts[op].producers[port], self.order, self.tables
             entry = self._edges[op, port, from_queue] = self.costs.edges.operand(
-                tables[producer], self.orders[names[producer]], tables[op], port, self.orders[names[op]],
-                self.read_orders[names[op]], from_queue=from_queue,
-            )  # fmt: skip
+                tables[producer],
+                self.orders[names[producer]],
+                tables[op],
+                port,
+                self.orders[names[op]],
+                self.read_orders[names[op]],
+                from_queue=from_queue,
+            )
         return entry
 
     # -- equal runs -----------------------------------------------------------------------------------------------

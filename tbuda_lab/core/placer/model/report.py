@@ -46,8 +46,8 @@ class _RefusedEdge(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Figures:
-    """`EpochCost` without the names of ops, which are counted from the first of the epoch: it holds for equal epochs.
-    """
+    """`EpochCost` without the names of ops, which are counted from the first of the epoch: it holds for equal
+    epochs."""
 
     cores: int
     kernel_cycles: int
@@ -72,9 +72,17 @@ def epoch_cost(problem: Problem, segment: Segment) -> EpochCost:
     if isinstance(why, _RefusedEdge):
         why = refusal_text(problem, first + why.producer, first + why.reader, why.reason)
     return EpochCost(
-        entry.cores, entry.kernel_cycles, entry.limiter_cycles, names[entry.kernel_op], names[entry.limiter_op],
-        entry.dram_cores, entry.balance, why, entry.larger, dict(zip(names, entry.ops, strict=True)),
-    )  # fmt: skip
+        entry.cores,
+        entry.kernel_cycles,
+        entry.limiter_cycles,
+        names[entry.kernel_op],
+        names[entry.limiter_op],
+        entry.dram_cores,
+        entry.balance,
+        why,
+        entry.larger,
+        dict(zip(names, entry.ops, strict=True)),
+    )
 
 
 def _figures(problem: Problem, segment: Segment) -> _Figures:

@@ -39,9 +39,7 @@ class Candidates:
         self._rows: dict[str, np.ndarray] = {}
         self._cycles: dict[tuple[object, ...], np.ndarray] = {}
         names = problem.number
-        self.pair_of = {
-            names[s]: names[d] for s, d in sparse_pairs(problem.graph).items() if names[d] == names[s] + 1
-        }
+        self.pair_of = {names[s]: names[d] for s, d in sparse_pairs(problem.graph).items() if names[d] == names[s] + 1}
         self._volumes = self._prologue_volumes()
 
     @property

@@ -57,8 +57,11 @@ def equal_layers(kinds: Sequence[int], parts: Sequence[int] = (0,)) -> tuple[Lay
     if len(parts) < 2:
         whole = _longest(ops, len(ops) // 2)
         return () if whole is None else (whole,)
-    return tuple(layers for first, last in itertools.pairwise((*parts, len(ops)))
-                 for layers in _stretches(ops[first:last], first))
+    return tuple(
+        layers
+        for first, last in itertools.pairwise((*parts, len(ops)))
+        for layers in _stretches(ops[first:last], first)
+    )
 
 
 def _stretches(ops: np.ndarray, at: int) -> list[Layers]:
@@ -85,9 +88,7 @@ def _longest(ops: np.ndarray, least: int = 0) -> Layers | None:
     return best
 
 
-def whole_layers(
-    path: Sequence[tuple[int, int]], kinds: Sequence[Hashable], layers: Layers
-) -> list[tuple[int, int]]:
+def whole_layers(path: Sequence[tuple[int, int]], kinds: Sequence[Hashable], layers: Layers) -> list[tuple[int, int]]:
     """The longest part of a path of which every run is there several times and that is as long as some of the layers:
     half of them or more, else nothing. kinds: of each run, equal for runs that are alike."""
     count = collections.Counter(kinds)

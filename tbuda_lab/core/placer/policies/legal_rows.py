@@ -53,11 +53,16 @@ def legal_rows(problem: Problem, op: int) -> LegalRows:
         results = first_results_of(problem.profiles[op], data, order, problem.device)
         needs = np.stack(results.needs) if results.needs else np.zeros((1, len(number)))
         entry = problem.costs.answers[key] = LegalRows(
-            number, data["cores"].astype(np.int64), data["cycles"].astype(np.int64),
-            results.first, needs, needs.max(axis=0),
+            number,
+            data["cores"].astype(np.int64),
+            data["cycles"].astype(np.int64),
+            results.first,
+            needs,
+            needs.max(axis=0),
             group_numbers(data["stream_r"], data["stream_c"], data["stream"] == "rz").astype(np.int32),
-            data["buf_size_mb"] == 1, data["t"] <= _MAX_STEPS,
-        )  # fmt: skip
+            data["buf_size_mb"] == 1,
+            data["t"] <= _MAX_STEPS,
+        )
     return entry
 
 

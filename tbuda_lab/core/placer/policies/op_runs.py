@@ -155,8 +155,8 @@ class RunBounds:
         return entry
 
     def _sweep(self, first: int, cuts: CheapestCuts | None) -> tuple[dict[int, CostBound], int]:
-        """Bounds of all runs that start at `first`, by their ends, and how many ops were looked at. cuts: see `ends`.
-        """
+        """Bounds of all runs that start at `first`, by their ends, and how many ops were looked at. cuts: see
+        `ends`."""
         problem = self.problem
         shape = (2, len(self.levels), len(self.targets))
         use, cycles = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # cycles: of ops that are settled

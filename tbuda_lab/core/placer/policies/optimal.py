@@ -153,9 +153,7 @@ class Optimal:
                 return Attempt(None, None)
             picked[op] = int(front.row[at])
         share_link(problem, first, last, picked, load, limit, part, price)
-        rows, book = choose_rows(
-            problem, first, last, picked, load, limit, upstream_rows, limit * part, apart=apart
-        )
+        rows, book = choose_rows(problem, first, last, picked, load, limit, upstream_rows, limit * part, apart=apart)
         if rows is None:
             if book.refusal is None:
                 return Attempt(None, RunRefusal("no legal combination of candidates"))
@@ -213,8 +211,8 @@ class Optimal:
         return cheapest_path(self._costs.costs(None))[1] <= (1 + _NEAR_ENOUGH) * cost
 
     def _stop_beyond(self, most: float) -> None:
-        """Raises `CutoffReached` if the cheapest path, by what is known and the bounds of the rest, clearly costs more.
-        """
+        """Raises `CutoffReached` if the cheapest path, by what is known and the bounds of the rest, clearly costs
+        more."""
         if most < np.inf and cheapest_path(self._costs.costs(RunEstimate(1.0, 1.0)))[1] > _CLEARLY * most:
             raise CutoffReached
 
@@ -402,8 +400,9 @@ class Optimal:
             parts = [segment]
             if checked is None or any(checked[op] != rows[op] for op in rows):
                 again = self.realise(first, last, upstream_rows)
-                parts = [self.ready(again, upstream_rows)] if again is not None else self._split(first, last,
-                    upstream_rows)
+                parts = (
+                    [self.ready(again, upstream_rows)] if again is not None else self._split(first, last, upstream_rows)
+                )
             for part in parts:
                 part = self.flowing(self.pipeline_epoch(part, upstream_rows), upstream_rows)
                 result.append(part)

@@ -199,7 +199,14 @@ def _row_as_it_is(
 
 
 def promising_rows(
-    problem: Problem, op: int, first: int, last: int, now: int, load: EpochLoad, limit: float, kernel: float,
+    problem: Problem,
+    op: int,
+    first: int,
+    last: int,
+    now: int,
+    load: EpochLoad,
+    limit: float,
+    kernel: float,
     per_core: float,
 ) -> PromisingRows | None:
     """Of the legal rows within the limits, with what the op preloads now and no more cores on DRAM, those of each

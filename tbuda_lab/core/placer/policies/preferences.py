@@ -46,7 +46,9 @@ def maximize_t(problem: Problem, check: Check) -> list[Segment]:
         problem,
         check,
         lambda data: (
-            -data["t"].astype(np.int64), data["grid_r"].astype(np.int64) + data["grid_c"], data["grid_r"],
+            -data["t"].astype(np.int64),
+            data["grid_r"].astype(np.int64) + data["grid_c"],
+            data["grid_r"],
         ),
     )
 

@@ -13,8 +13,18 @@ from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughputs
 
-_LAYOUT = ("grid_r", "grid_c", "stream", "stream_r", "stream_c", "mblock_m", "mblock_n", "ublock_r", "ublock_c",
-           "buf_size_mb")  # fmt: skip
+_LAYOUT = (
+    "grid_r",
+    "grid_c",
+    "stream",
+    "stream_r",
+    "stream_c",
+    "mblock_m",
+    "mblock_n",
+    "ublock_r",
+    "ublock_c",
+    "buf_size_mb",
+)
 _ROUNDS = 24
 _WORTH = 0.999
 
@@ -63,8 +73,15 @@ class _EpochRows:
             most, total = problem.loads(op)
             taken = op_choices.legal[picked]
             columns.append(
-                np.stack([op_choices.fixed[picked], op_choices.shared[picked], op_choices.dram[picked], most[taken],
-                    total[taken]])
+                np.stack(
+                    [
+                        op_choices.fixed[picked],
+                        op_choices.shared[picked],
+                        op_choices.dram[picked],
+                        most[taken],
+                        total[taken],
+                    ]
+                )
             )
             self.now[at] = len(flat)
             owner += [op] * len(taken)

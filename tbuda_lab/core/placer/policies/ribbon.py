@@ -286,8 +286,9 @@ class Ribbon:
                 while result and result[-1].last > writer:
                     uncount_epoch(self.check, gone := result.pop())
                     upstream_rows = {op: row for op, row in upstream_rows.items() if op < gone.first}
-                self.pruned[writer] = np.array(list(narrow.rows(writer, self.candidates.rows(writer).tolist())),
-                    np.int64)
+                self.pruned[writer] = np.array(
+                    list(narrow.rows(writer, self.candidates.rows(writer).tolist())), np.int64
+                )
                 self._ordered.clear()
                 continue
             result.append(best[1])

@@ -121,9 +121,7 @@ class _Ways:
         return through
 
 
-def use_spare_cores(
-    problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], spare: int = 0
-) -> Segment:
+def use_spare_cores(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int], spare: int = 0) -> Segment:
     """The epoch with other shapes where that makes a batch of it shorter, and no op slower than the slowest was. spare:
     cores that stay free."""
     if segment.last - segment.first < 2:
@@ -162,9 +160,7 @@ class SpareCoreFill:
         self.load = measure(problem, self.first, self.last, self.now)[2]
         facts = problem.facts
         inside = range(self.first, self.last)
-        self.before = {
-            op: [(port, p) for port, p in enumerate(facts[op].producers) if p in inside] for op in inside
-        }
+        self.before = {op: [(port, p) for port, p in enumerate(facts[op].producers) if p in inside] for op in inside}
         self.after = {op: [(r, port) for r, port in facts[op].readers if r in inside] for op in inside}
 
     def proposal(
@@ -305,8 +301,18 @@ class SpareCoreFill:
         where, output = problem.places(op, self.first, self.last)
         table = problem.tables[op]
         bounds = int(table.rows["prologue"][now]), int(problem.dram_cores(op, where, output)[now])  # of `no_heavier`
-        key = ("filling", table.signature, where, output, dram_divider(problem.device, self.load.dram_cores),
-               problem.orders[problem.order[op]], limit, kernel, bounds, self.load.host_cores)  # fmt: skip
+        key = (
+            "filling",
+            table.signature,
+            where,
+            output,
+            dram_divider(problem.device, self.load.dram_cores),
+            problem.orders[problem.order[op]],
+            limit,
+            kernel,
+            bounds,
+            self.load.host_cores,
+        )
         entry = problem.costs.answers.get(key)
         if isinstance(entry, _Shapes):
             return entry

@@ -131,8 +131,7 @@ class Sooner:
         return options.only([0, *sorted(self.drawn.sample(range(1, count), _OF_READER - 1))])
 
     def _score(self, op: int, options: RowSteps, ends: np.ndarray, behind: np.ndarray) -> np.ndarray:
-        """(rows,) the longest way through the op, what is off the longest way of all counting little, and its cores.
-        """
+        """(rows,) the longest way through the op, what is off the longest way of all counting little, and its cores."""
         through = (ends + options.left(behind)).max(axis=1)
         rest = self.total if self.through[op] < 0.9999 * self.total else 0.0
         score: np.ndarray = np.maximum(through, rest) + _SLACK * through + self.price * options.cores

@@ -75,8 +75,8 @@ class WaitCache:
 
 @dataclasses.dataclass(frozen=True)
 class _Reads:
-    """What an op reads of an operand: (lines, length) coordinates in its order, and (steps,) the stretch of each step.
-    """
+    """What an op reads of an operand: (lines, length) coordinates in its order, and (steps,) the stretch of each
+    step."""
 
     coordinates: tuple[np.ndarray, np.ndarray, np.ndarray]
     begin: np.ndarray
@@ -114,9 +114,7 @@ class FirstInput:
         key = (table.signature, row, order, _CONSTANTS.steps)
         steps = problem.costs.tile_orders.steps
         if key not in steps:
-            steps[key] = op_steps(
-                problem.profiles[op], table.rows[row], order, _CONSTANTS.steps, _CONSTANTS.max_steps
-            )
+            steps[key] = op_steps(problem.profiles[op], table.rows[row], order, _CONSTANTS.steps, _CONSTANTS.max_steps)
         return steps[key]
 
     def rows(self, op: int, rows: np.ndarray, cycles: np.ndarray) -> RowSteps:
@@ -132,8 +130,16 @@ class FirstInput:
         problem = self.problem
         a, b = problem.order[producer], problem.order[op]
         first, second = problem.tables[producer], problem.tables[op]
-        key = (first.signature, p_row, problem.orders[a], second.signature, port, row, problem.orders[b],
-               problem.read_orders[b])  # fmt: skip
+        key = (
+            first.signature,
+            p_row,
+            problem.orders[a],
+            second.signature,
+            port,
+            row,
+            problem.orders[b],
+            problem.read_orders[b],
+        )
         entry = self.cache.waits.get(key)
         if entry is None:
             entry = self.cache.waits[key] = self._waits(producer, p_row, op, port, row)

@@ -129,15 +129,20 @@ def crossings(
         if q.location == "dram" and writer in placed and placed[writer].chip != q.chip:
             readers = tuple(u for u in later.get(q.source, ()) if placed[u].chip == q.chip)
             temporal = epochs[placed[writer].epoch].temporal
-            result += [Crossing(temporal, link, q.source, () if q.writer else readers, math.prod(q.grid))
-                       for link in _links(device, placed[writer].chip, q.chip)]
+            result += [
+                Crossing(temporal, link, q.source, () if q.writer else readers, math.prod(q.grid))
+                for link in _links(device, placed[writer].chip, q.chip)
+            ]
     for name, spot in placed.items():
         for port, edge in enumerate(graph[name].inputs):
             maker = placed.get(edge.source)
             if maker is not None and maker.epoch == spot.epoch and port not in queued_ports(graph[name]):
                 continue
-            chips = [q.chip for q in by_source.get(edge.source, ()) if q.location == "dram"
-                     and (q.kind != "e2e" or q.direction == epochs[spot.epoch].direction)]
+            chips = [
+                q.chip
+                for q in by_source.get(edge.source, ())
+                if q.location == "dram" and (q.kind != "e2e" or q.direction == epochs[spot.epoch].direction)
+            ]
             if chips and spot.chip not in chips:
                 key = edge.source, chips[0], spot.chip, epochs[spot.epoch].temporal
                 pipes = reads.setdefault(key, {})
@@ -152,8 +157,7 @@ def overfull(device: DeviceSpec, crossing: Sequence[Crossing]) -> dict[tuple[int
     by_link: dict[tuple[int, tuple[int, int]], list[Crossing]] = {}
     for c in crossing:
         by_link.setdefault((c.temporal, c.link), []).append(c)
-    return {key: some for key, some in sorted(by_link.items())
-            if sum(c.pipes for c in some) > _streams(device, key[1])}
+    return {key: some for key, some in sorted(by_link.items()) if sum(c.pipes for c in some) > _streams(device, key[1])}
 
 
 def _streams(device: DeviceSpec, link: tuple[int, int]) -> int:
@@ -165,8 +169,11 @@ def _links(device: DeviceSpec, a: int, b: int) -> list[tuple[int, int]]:
     if b in device.neighbours(a) or device.hops(a, b) is None:
         return [(min(a, b), max(a, b))]
     length = device.hops(a, b)
-    return [(x, y) for x, y, _ in device.links
-            if any((device.hops(a, p) or 0) + 1 + (device.hops(q, b) or 0) == length for p, q in ((x, y), (y, x)))]
+    return [
+        (x, y)
+        for x, y, _ in device.links
+        if any((device.hops(a, p) or 0) + 1 + (device.hops(q, b) or 0) == length for p, q in ((x, y), (y, x)))
+    ]
 
 
 def _lists(problem: Problem, name: str, spot: OpPlacement, port: int) -> int:

@@ -47,9 +47,16 @@ _NEARLY, _FAR = 1.06, 1.5
 they are worked at: full buffers are told to the simulator alone, and may go."""
 _LESS = 1e-9
 _KINDS = {
-    "window": (1.0, 1.0), "rows": (1.0, 1.0), "stream": (4.0, 2.0), "fill": (1.0, 0.3), "cut": (40.0, 10.0),
-    "shape": (0.3, 0.1), "move": (0.3, 0.3), "joint": (3.0, 5.0), "sooner": (4.0, 7.0),
-}  # fmt: skip
+    "window": (1.0, 1.0),
+    "rows": (1.0, 1.0),
+    "stream": (4.0, 2.0),
+    "fill": (1.0, 0.3),
+    "cut": (40.0, 10.0),
+    "shape": (0.3, 0.1),
+    "move": (0.3, 0.3),
+    "joint": (3.0, 5.0),
+    "sooner": (4.0, 7.0),
+}
 """What a step changes: about how much work one takes, and what it is thought to gain before there is anything to go by.
 Steps that have gained more for their work lately are drawn more often."""
 _BELIEF = 6.0
@@ -152,10 +159,16 @@ class _Search:
         drawn = random.Random(f"{self.problem.options.seed}/{number}")
         kind = self._kind(drawn)
         kinds = {
-            "cut": self._cut, "shape": self._shape, "fill": self._fill, "rows": self._rows, "stream": self._stream,
-            "move": self._move, "window": self._window, "joint": self._joint,
+            "cut": self._cut,
+            "shape": self._shape,
+            "fill": self._fill,
+            "rows": self._rows,
+            "stream": self._stream,
+            "move": self._move,
+            "window": self._window,
+            "joint": self._joint,
             "sooner": self._sooner,
-        }  # fmt: skip
+        }
         before = self.value
         step: bool = kinds[kind](drawn)
         gain, count, taken = self._gained.get(kind, (0.0, 0.0, 0))
@@ -377,11 +390,7 @@ class _Search:
 
     def _outside(self, at: int) -> dict[int, int]:
         """Rows of the ops of the epochs before one."""
-        return {
-            op: row
-            for s in self.segments[:at]
-            for op, row in zip(range(s.first, s.last), s.rows, strict=True)
-        }
+        return {op: row for s in self.segments[:at] for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
 
     # -- ops over a cut --------------------------------------------------------------------------------------
     def _move(self, drawn: random.Random) -> bool:
@@ -419,8 +428,9 @@ class _Search:
         for index, segment in enumerate(trial):
             rows = dict(zip(range(segment.first, segment.last), segment.rows, strict=True))
             if index >= changed:
-                legal = choose_rows(self.problem, segment.first, segment.last, rows, load, float("inf"),
-                    upstream_rows)[0]
+                legal = choose_rows(self.problem, segment.first, segment.last, rows, load, float("inf"), upstream_rows)[
+                    0
+                ]
                 if legal != rows:
                     return False
             upstream_rows.update(rows)

@@ -149,8 +149,9 @@ def _place(
     if cores > problem.cores:
         return None
     kernel, limiter, load = measure(problem, first, last, targets)
-    rows, _ = choose_rows(problem, first, last, targets, load.dram_cores, float(limiter), dict(upstream_rows), float(
-        kernel))
+    rows, _ = choose_rows(
+        problem, first, last, targets, load.dram_cores, float(limiter), dict(upstream_rows), float(kernel)
+    )
     if rows is None:
         return None
     return place_rows(problem, first, last, {op: rows[op] for op in range(first, last)})

@@ -136,9 +136,7 @@ def batch_cycles(problem: Problem, segment: Segment) -> float:
     return entry
 
 
-def batch_times(
-    epochs: Sequence[tuple[Problem, Segment]]
-) -> np.ndarray:
+def batch_times(epochs: Sequence[tuple[Problem, Segment]]) -> np.ndarray:
     """(epochs,) `Throughput.cycles` of epochs that take equally many inputs. Nothing is kept."""
     times = np.full(len(epochs), np.inf)
     for start in range(0, len(epochs), _ALIKE_TOGETHER):

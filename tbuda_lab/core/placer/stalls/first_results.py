@@ -98,6 +98,18 @@ def first_results_of(profile: OpProfile, rows: np.ndarray, order: str, device: D
 
 
 _FIELDS = (
-    "t", "mblock_m", "mblock_n", "m_k", "ublock_r", "ublock_c", "u_kt", "grid_r", "grid_c", "stream_r", "stream_c",
-    "cores", "buf_size_mb", "l1_total",
-)  # fmt: skip
+    "t",
+    "mblock_m",
+    "mblock_n",
+    "m_k",
+    "ublock_r",
+    "ublock_c",
+    "u_kt",
+    "grid_r",
+    "grid_c",
+    "stream_r",
+    "stream_c",
+    "cores",
+    "buf_size_mb",
+    "l1_total",
+)

@@ -116,9 +116,7 @@ def is_held_up(problem: Problem, segment: Segment, upstream_rows: Mapping[int, i
     return not np.isfinite(result.cycles) or result.period > _HELD_UP * segment.limiter_cycles
 
 
-def _charge(
-    problem: Problem, segment: Segment, cycles: float, period: float, limiter: int, parts: int = 1
-) -> Segment:
+def _charge(problem: Problem, segment: Segment, cycles: float, period: float, limiter: int, parts: int = 1) -> Segment:
     """The epoch with the stall cycles of one that takes so long (see `Price`). A single input is filled and drained:
     there is no pace then that a buffer could hold up."""
     if not np.isfinite(cycles):

@@ -16,8 +16,17 @@ from tbuda_lab.core.files.bounded import Budget, parse_json
 
 LARGEST = 2 << 30
 _FORMATS = ".npz, .safetensors, or .jsonl with a name and values in each line"
-_SAFE = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "<i1",
-         "U8": "<u1"}
+_SAFE = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "<i1",
+    "U8": "<u1",
+}
 _NAMES = ("op", "name", "op_name", "location", "loc")
 _VALUES = ("golden", "device", "values", "value", "data", "tensor")
 
@@ -64,8 +73,11 @@ def _safetensors(path: Path) -> dict[str, np.ndarray]:
     body = memoryview(data)[8 + length :]
     if not isinstance(header, dict):
         raise InputError(f"{path.name}: its header is no object")
-    return {str(name): _tensor(entry, body, f"{path.name}: {str(name)[:80]}")
-            for name, entry in header.items() if name != "__metadata__"}
+    return {
+        str(name): _tensor(entry, body, f"{path.name}: {str(name)[:80]}")
+        for name, entry in header.items()
+        if name != "__metadata__"
+    }
 
 
 def _tensor(entry: Any, body: memoryview, where: str) -> np.ndarray:

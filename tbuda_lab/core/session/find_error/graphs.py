@@ -128,8 +128,9 @@ class StageSearch:
         changed = self.run.replaced(forced)
         return all(
             relative_error(self.known[o], self._view(o, changed[o])) <= 10 * self.tolerance
-            for o in wrong if o in changed
-        ) and all(o in changed for o in wrong)  # fmt: skip
+            for o in wrong
+            if o in changed
+        ) and all(o in changed for o in wrong)
 
     def _right(self, name: str) -> bool:
         return name in self.known and self.errors[name] <= self.tolerance

@@ -89,10 +89,15 @@ def op_errors(result: CompileResult, run: NetlistRun, reference: GraphRun) -> tu
             continue
         own, got = _logical(node, should), _logical(node, run.got[name])
         expected = 0.0 if run.mode == "exact" else SLACK * _rounding(result, node, run, should) + _FLOOR
-        errors.append(OpError(
-            name, measure_error(name, own, got), measure_error(name, _logical(node, wanted), got), expected,
-            first_tile(own, got, 0.05),
-        ))  # fmt: skip
+        errors.append(
+            OpError(
+                name,
+                measure_error(name, own, got),
+                measure_error(name, _logical(node, wanted), got),
+                expected,
+                first_tile(own, got, 0.05),
+            )
+        )
     return tuple(errors)
 
 

@@ -59,10 +59,13 @@ def find_error(
         raise InputError("a search for the wrong op is for inference; Session.check_gradients judges training")
     search = _Search(session, result, session.sample_inputs if inputs is None else inputs, goldens or {}, min_pcc)
     steps: list[tuple[str, Callable[[], _Found | None]]] = [
-        ("traced", search.traced), ("passed", search.passed), ("lowered", search.lowered),
-        ("netlist", lambda: search.netlist("exact")), ("golden", lambda: search.netlist("golden")),
+        ("traced", search.traced),
+        ("passed", search.passed),
+        ("lowered", search.lowered),
+        ("netlist", lambda: search.netlist("exact")),
+        ("golden", lambda: search.netlist("golden")),
         *([("device", lambda: search.netlist("device"))] if mode == "device" else []),
-    ]  # fmt: skip
+    ]
     checked: list[str] = []
     for stage, step in steps:
         if cancel is not None and cancel.is_set():
@@ -109,30 +112,47 @@ class _Search:
             wrong = self._against_module(module, outputs)
             if wrong is not None:
                 return wrong
-        known = {n: torch.from_numpy(np.asarray(v, np.float64)).reshape(run.values[n].shape)
-                 for n, v in self.goldens.items() if n in run.values and v.size == run.values[n].numel()}
-        off = [n.name for n in self.graph.topological()
-               if n.name in known and relative_error(known[n.name], run.values[n.name]) > 0.1]
+        known = {
+            n: torch.from_numpy(np.asarray(v, np.float64)).reshape(run.values[n].shape)
+            for n, v in self.goldens.items()
+            if n in run.values and v.size == run.values[n].numel()
+        }
+        off = [
+            n.name
+            for n in self.graph.topological()
+            if n.name in known and relative_error(known[n.name], run.values[n.name]) > 0.1
+        ]
         if off:
             name = off[0]
-            return _Found(name, (name,), first_tile(known[name].numpy(), run.values[name].numpy()),
-                          "its value is not the golden's")
+            return _Found(
+                name,
+                (name,),
+                first_tile(known[name].numpy(), run.values[name].numpy()),
+                "its value is not the golden's",
+            )
         return None
 
     def _against_module(self, module: torch.nn.Module, outputs: Sequence[str]) -> _Found | None:
         bound = bind(module.forward, self.sample)
-        if bound.microbatch > 1 and all(
-            v.shape[:1] == (1,) for v in self.whole_feed.values() if v.dim() > 1
-        ):
+        if bound.microbatch > 1 and all(v.shape[:1] == (1,) for v in self.whole_feed.values() if v.dim() > 1):
             bound = bound.cut()
         expected, prints = run_eagerly(module, bound.args, bound.kwargs)
         values = self._traced.values
         pairs = list(zip(outputs, expected, strict=False)) if len(outputs) == len(expected) else []
-        self.outputs = tuple(measure_error(n, e.double().numpy(), values[n].double().numpy())
-                             for n, e in pairs if e.numel() == values[n].numel())
-        wrong = [n for n, e in pairs if e.is_floating_point() and (
-            e.numel() != values[n].numel()
-            or relative_error(e.reshape(values[n].shape), values[n]) > TOLERANCE["traced"])]
+        self.outputs = tuple(
+            measure_error(n, e.double().numpy(), values[n].double().numpy())
+            for n, e in pairs
+            if e.numel() == values[n].numel()
+        )
+        wrong = [
+            n
+            for n, e in pairs
+            if e.is_floating_point()
+            and (
+                e.numel() != values[n].numel()
+                or relative_error(e.reshape(values[n].shape), values[n]) > TOLERANCE["traced"]
+            )
+        ]
         if not wrong:
             return None
         return self._blame_traced(prints, wrong, dict(pairs))
@@ -141,16 +161,20 @@ class _Search:
         name = unseen(self.graph, self._traced.values, prints, wrong) or wrong[0]
         output = wrong[0]
         got = self._traced.values[output]
-        tile = None if expected[output].numel() != got.numel() else first_tile(
-            expected[output].reshape(got.shape).double().numpy(), got.double().numpy())
+        tile = (
+            None
+            if expected[output].numel() != got.numel()
+            else first_tile(expected[output].reshape(got.shape).double().numpy(), got.double().numpy())
+        )
         return _Found(name, (name,), tile, "the module, run eagerly, never has its value")
 
     def passed(self) -> _Found | None:
         """The passed graph against the traced one."""
         self._passed = run = self._nd_run(self.result.passed)
         known = _common(self._traced, run)
-        search = StageSearch(run, known, [n.name for n in self.result.passed.outputs if n.name in known],
-                             TOLERANCE["passed"])
+        search = StageSearch(
+            run, known, [n.name for n in self.result.passed.outputs if n.name in known], TOLERANCE["passed"]
+        )
         return self._graph_verdict(search, "the passes changed what it gives")
 
     def lowered(self) -> _Found | None:
@@ -230,23 +254,30 @@ class _Search:
         if off:
             worst = max(off, key=lambda o: o.isolated.relative_l2 / max(o.expected, 1e-9))
             node = self.result.lowered[worst.op]
-            return _of(worst, f"rounded as {node.df.name if node.df else '?'}, it is off by "
-                              f"{worst.isolated.relative_l2:.2g}; formats that were asked for explain "
-                              f"{worst.expected:.2g}")
+            return _of(
+                worst,
+                f"rounded as {node.df.name if node.df else '?'}, it is off by "
+                f"{worst.isolated.relative_l2:.2g}; formats that were asked for explain "
+                f"{worst.expected:.2g}",
+            )
         assert self._lowered is not None
         self.costs = output_costs(self.result, run, self._lowered, self.ops)
         failing = [e for e in self.outputs if not e.passes(self.min_pcc) and not e.constant]
         if failing and self.costs:
             worst_cost = self.costs[0]
             by_op = next(o for o in self.ops if o.op == worst_cost.op)
-            return _of(by_op, f"{worst_cost.df} costs {worst_cost.share:.2g} of a relative error of "
-                              f"{self.error:.2g}: give it {worst_cost.instead or 'a wider format'}")
+            return _of(
+                by_op,
+                f"{worst_cost.df} costs {worst_cost.share:.2g} of a relative error of "
+                f"{self.error:.2g}: give it {worst_cost.instead or 'a wider format'}",
+            )
         return None
 
     def _passed_outputs(self) -> dict[str, Tensor]:
         assert self._passed is not None
-        return {n.name: self._passed.values[n.name] for n in self.result.passed.outputs
-                if n.name in self._passed.values}
+        return {
+            n.name: self._passed.values[n.name] for n in self.result.passed.outputs if n.name in self._passed.values
+        }
 
     @property
     def error(self) -> float:
@@ -262,8 +293,20 @@ class _Search:
             if node is not None:
                 location = node.origin.location
                 source = traced_name(self.graph, str(node.attrs.get("source", node.name))) or ""
-        return ErrorReport(stage, found.op, source, found.nodes, location, found.tile, self.outputs, self.ops,
-                           self.costs, self.error, tuple(s for s in STAGES if s in checked), found.reason)
+        return ErrorReport(
+            stage,
+            found.op,
+            source,
+            found.nodes,
+            location,
+            found.tile,
+            self.outputs,
+            self.ops,
+            self.costs,
+            self.error,
+            tuple(s for s in STAGES if s in checked),
+            found.reason,
+        )
 
 
 def _of(op: OpError, reason: str) -> _Found:

@@ -48,9 +48,11 @@ def replicated_all_reduce_(t: Tensor, op: str = "add", group: ReplicaGrouping | 
 
 
 def replicated_all_gather(
-    t: Tensor, axis: int = 0, group: ReplicaGrouping | CommGroup | None = None,
+    t: Tensor,
+    axis: int = 0,
+    group: ReplicaGrouping | CommGroup | None = None,
     output_shape: Literal["new_axis", "concat", "meta_shape", "auto"] = "auto",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The tensors of all replicas of a group, on each of them: along a new axis, joined along `axis`, or shards as the
     tensor that they are parts of; "auto" is that where t is a shard, else joined."""
     need_tensor("t", t)
@@ -80,9 +82,11 @@ def _shard(t: Tensor, size: int) -> tuple[int, ...]:
 
 
 def replicated_reduce_scatter(
-    t: Tensor, op: str = "add", group: ReplicaGrouping | CommGroup | None = None,
+    t: Tensor,
+    op: str = "add",
+    group: ReplicaGrouping | CommGroup | None = None,
     configure_output_for_replicated_tensor_sharding: bool = False,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The tensors of all replicas of a group put together, a shard of it on each of them."""
     need_tensor("t", t)
     own = _group(group)
@@ -153,7 +157,16 @@ def all_reduce_identical_grad_inputs(
 
 
 __all__ = [
-    "CommGroup", "CommGroupType", "all_reduce", "all_reduce_identical_grad_inputs", "all_reduce_identical_inputs",
-    "replica_sharded_slice", "replicated_all_gather", "replicated_all_reduce", "replicated_all_reduce_",
-    "replicated_reduce_scatter", "replicated_slice", "to_collective_op",
-]  # fmt: skip
+    "CommGroup",
+    "CommGroupType",
+    "all_reduce",
+    "all_reduce_identical_grad_inputs",
+    "all_reduce_identical_inputs",
+    "replica_sharded_slice",
+    "replicated_all_gather",
+    "replicated_all_reduce",
+    "replicated_all_reduce_",
+    "replicated_reduce_scatter",
+    "replicated_slice",
+    "to_collective_op",
+]

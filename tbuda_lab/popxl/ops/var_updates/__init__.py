@@ -100,10 +100,17 @@ def weight_decay_is_required(weight_decay: Factor) -> bool:
 
 
 def create_adamupdater(
-    acc_first_order: Tensor, acc_second_order: Tensor, ins: Any, mode: str, weight: Tensor | None = None,
-    time_step: Tensor | None = None, weight_decay: Factor = None, beta1: Factor = None, beta2: Factor = None,
+    acc_first_order: Tensor,
+    acc_second_order: Tensor,
+    ins: Any,
+    mode: str,
+    weight: Tensor | None = None,
+    time_step: Tensor | None = None,
+    weight_decay: Factor = None,
+    beta1: Factor = None,
+    beta2: Factor = None,
     epsilon: Factor = 1e-07,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The update of an optimizer of Adam's family from its two accumulators."""
     decays = weight_decay_is_required(weight_decay)
     _decay(weight, weight_decay)
@@ -125,9 +132,15 @@ def create_adamupdater(
 
 
 def adam_updater(
-    acc_first_order: Tensor, acc_second_order: Tensor, weight: Tensor | None = None, time_step: Tensor | None = None,
-    weight_decay: Factor = None, beta1: Factor = None, beta2: Factor = None, epsilon: Factor = 1e-07,
-) -> Tensor:  # fmt: skip
+    acc_first_order: Tensor,
+    acc_second_order: Tensor,
+    weight: Tensor | None = None,
+    time_step: Tensor | None = None,
+    weight_decay: Factor = None,
+    beta1: Factor = None,
+    beta2: Factor = None,
+    epsilon: Factor = 1e-07,
+) -> Tensor:
     """m' / (sqrt(v') + epsilon), with bias correction where there is a time step, which then counts on."""
     _decay(weight, weight_decay)
     _bias(time_step, beta1, beta2)
@@ -137,9 +150,15 @@ def adam_updater(
 
 
 def lamb_updater(
-    acc_first_order: Tensor, acc_second_order: Tensor, weight: Tensor | None = None, time_step: Tensor | None = None,
-    weight_decay: Factor = None, beta1: Factor = None, beta2: Factor = None, epsilon: Factor = 1e-07,
-) -> Tensor:  # fmt: skip
+    acc_first_order: Tensor,
+    acc_second_order: Tensor,
+    weight: Tensor | None = None,
+    time_step: Tensor | None = None,
+    weight_decay: Factor = None,
+    beta1: Factor = None,
+    beta2: Factor = None,
+    epsilon: Factor = 1e-07,
+) -> Tensor:
     """As `adam_updater`: what `adam_var_update` scales by the norms."""
     _decay(weight, weight_decay)
     _bias(time_step, beta1, beta2)
@@ -159,9 +178,14 @@ def _bias(time_step: Tensor | None, beta1: Factor, beta2: Factor) -> None:
 
 
 def adamax_updater(
-    acc_first_order: Tensor, acc_second_order: Tensor, weight: Tensor | None = None, time_step: Tensor | None = None,
-    weight_decay: Factor = None, beta1: Factor = 0.9, epsilon: Factor = 1e-07,
-) -> Tensor:  # fmt: skip
+    acc_first_order: Tensor,
+    acc_second_order: Tensor,
+    weight: Tensor | None = None,
+    time_step: Tensor | None = None,
+    weight_decay: Factor = None,
+    beta1: Factor = 0.9,
+    epsilon: Factor = 1e-07,
+) -> Tensor:
     """m' / (v + epsilon) of the largest gradients v. Raises `ValueError` without a time step."""
     if time_step is None:
         raise ValueError("AdaMax requires time_step to not be None.")

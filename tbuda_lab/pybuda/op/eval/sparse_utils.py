@@ -124,9 +124,13 @@ def calculate_conv2d_prestride_weights_and_padding(
     start, columns, stop = _phases(original_x, kw, sx, left, right)
     shifted = torch.nn.functional.pad(
         weights,
-        (start * sx - left, columns * sx - kw - (start * sx - left),
-         before * sy - top, rows * sy - kh - (before * sy - top)),
-    )  # fmt: skip
+        (
+            start * sx - left,
+            columns * sx - kw - (start * sx - left),
+            before * sy - top,
+            rows * sy - kh - (before * sy - top),
+        ),
+    )
     out, channels = weights.shape[:2]
     parts = shifted.reshape(out, channels, rows, sy, columns, sx).permute(0, 3, 5, 1, 2, 4)
     return parts.reshape(out, sy * sx * channels, rows, columns), [start, stop, before, after]
@@ -141,13 +145,20 @@ def _phases(size: int, kernel: int, stride: int, before: int, after: int) -> tup
 
 
 def can_conv2d_prestride(
-    activations_shape: Sequence[int], weights_shape: Sequence[int], stride: Any, dilation: Any, groups: int,
-    padding: Sequence[int], channel_last: bool, is_graph_input: bool,
-) -> bool:  # fmt: skip
+    activations_shape: Sequence[int],
+    weights_shape: Sequence[int],
+    stride: Any,
+    dilation: Any,
+    groups: int,
+    padding: Sequence[int],
+    channel_last: bool,
+    is_graph_input: bool,
+) -> bool:
     """Whether a compile with the options of now has the host cut the image for this convolution, so that it has stride
     1 on the device: one image that the host feeds, a square stride, no dilation, no groups, and fewer tiles for it."""
-    height, width, channels = (activations_shape[-3:] if channel_last
-                               else (*activations_shape[-2:], activations_shape[-3]))  # fmt: skip
+    height, width, channels = (
+        activations_shape[-3:] if channel_last else (*activations_shape[-2:], activations_shape[-3])
+    )
     if not is_graph_input or not config._get_global_compiler_config().effective("enable_conv_prestride"):
         return False
     left, right, top, bottom = padding
@@ -156,5 +167,7 @@ def can_conv2d_prestride(
     return math.prod(activations_shape[:-3]) == 1 and patch_cut(op, channels) is not None
 
 
-does_prestriding_improve_perf = refusing("eval.does_prestriding_improve_perf", "can_conv2d_prestride says whether the "
-                                         "host cuts the image, which it does only where that takes fewer tiles")
+does_prestriding_improve_perf = refusing(
+    "eval.does_prestriding_improve_perf",
+    "can_conv2d_prestride says whether the host cuts the image, which it does only where that takes fewer tiles",
+)

@@ -78,6 +78,11 @@ def _openers() -> Mapping[str, Opener]:
     from tbuda_lab.widgets.handlers.lab.sessions import open_sessions
 
     return {
-        "sessions": open_sessions, "view": open_view, "netlist": open_netlist, "image": open_image,
-        "journal": open_journal, "program": open_program, "profile": open_profile,
-    }  # fmt: skip
+        "sessions": open_sessions,
+        "view": open_view,
+        "netlist": open_netlist,
+        "image": open_image,
+        "journal": open_journal,
+        "program": open_program,
+        "profile": open_profile,
+    }

@@ -152,11 +152,17 @@ def journal_frame(file: JournalFile, path: Path) -> Frame:
         for f in dataclasses.fields(head.options)
         if getattr(head.options, f.name) != getattr(plain, f.name)
     }
-    return Frame("journal", {
-        "name": head.name, "device": head.device, "path": str(path), "absolute": str(path.resolve()),
-        "options": sorted(options.items()),
-        "steps": [[step.label, step.source] for step in history.done],
-        "undone": [step.label for step in history.undone],
-        "checkpoints": list(history.marked),
-        "python": "".join(override_python(o) + "\n" for o in history.state.overrides),
-    })
+    return Frame(
+        "journal",
+        {
+            "name": head.name,
+            "device": head.device,
+            "path": str(path),
+            "absolute": str(path.resolve()),
+            "options": sorted(options.items()),
+            "steps": [[step.label, step.source] for step in history.done],
+            "undone": [step.label for step in history.undone],
+            "checkpoints": list(history.marked),
+            "python": "".join(override_python(o) + "\n" for o in history.state.overrides),
+        },
+    )

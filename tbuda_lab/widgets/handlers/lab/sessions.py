@@ -166,16 +166,28 @@ def describe_unseen(name: str, session: Session) -> dict[str, Any]:
     if placement is not None:
         cycles = session.time(result).per_input
     return {
-        "id": name, "name": session.name, "device": session.device.name,
-        "phase": "compiled" if result is not None else "", "running": False, "failed": session.error is not None,
-        "done": 0, "total": 0, "message": "", "stale": bool(session.stale) and result is not None, "busy": False,
+        "id": name,
+        "name": session.name,
+        "device": session.device.name,
+        "phase": "compiled" if result is not None else "",
+        "running": False,
+        "failed": session.error is not None,
+        "done": 0,
+        "total": 0,
+        "message": "",
+        "stale": bool(session.stale) and result is not None,
+        "busy": False,
         "undo": session.history[-1].label if session.history else "",
         "redo": session.future[0].label if session.future else "",
-        "overrides": len(session.overrides), "checkpoints": list(session.checkpoints),
-        "errors": severities.count("error"), "warnings": severities.count("warning"),
-        "epochs": 0 if placement is None else len(placement.epochs), "cycles": cycles, "selected": [],
+        "overrides": len(session.overrides),
+        "checkpoints": list(session.checkpoints),
+        "errors": severities.count("error"),
+        "warnings": severities.count("warning"),
+        "epochs": 0 if placement is None else len(placement.epochs),
+        "cycles": cycles,
+        "selected": [],
         "journal": str(session.journal_path.resolve()) if session.journal_path is not None else "",
-    }  # fmt: skip
+    }
 
 
 def describe(hub: Hub) -> dict[str, Any]:
@@ -188,20 +200,28 @@ def describe(hub: Hub) -> dict[str, Any]:
     ops = hub.frame("ops")
     severities = [p.severity for p in session.problems]
     return {
-        "id": hub.id, "name": session.name, "device": session.device.name,
-        "phase": running or (done[-1] if done else ""), "running": status["running"], "failed": status["failed"],
-        "done": status["done"], "total": status["total"], "message": status["message"],
+        "id": hub.id,
+        "name": session.name,
+        "device": session.device.name,
+        "phase": running or (done[-1] if done else ""),
+        "running": status["running"],
+        "failed": status["failed"],
+        "done": status["done"],
+        "total": status["total"],
+        "message": status["message"],
         "stale": bool(session.stale) and session.result is not None,
         "busy": bool(edits.meta["busy"]) if edits is not None else False,
         "undo": edits.meta["undo"] if edits is not None else "",
         "redo": edits.meta["redo"] if edits is not None else "",
-        "overrides": len(session.overrides), "checkpoints": list(session.checkpoints),
-        "errors": severities.count("error"), "warnings": severities.count("warning"),
+        "overrides": len(session.overrides),
+        "checkpoints": list(session.checkpoints),
+        "errors": severities.count("error"),
+        "warnings": severities.count("warning"),
         "epochs": int(ops.columns["epoch_ops"].size) if ops is not None else 0,
         "cycles": model_time(ops) if ops is not None else 0.0,
         "selected": list(hub.selection["names"])[:1],
         "journal": str(session.journal_path.resolve()) if session.journal_path is not None else "",
-    }  # fmt: skip
+    }
 
 
 class Answer(Protocol):
