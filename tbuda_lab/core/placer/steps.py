@@ -195,11 +195,11 @@ def search_further(state: PlacementState) -> PlacementState:
 
 
 def drop_refused_preloads(state: PlacementState) -> PlacementState:
-    """Candidates that stream what cores have no streams to preload, so that the placement costs what it takes."""
+    """Candidates that stream what cores have no streams or L1 to preload, so that the placement costs what it takes."""
     problem, segments = state.problem, state.segments
     spots, _ = rectangles(problem, segments, chips_of(problem, segments))
     planner = plan_queues(problem, spots)
-    if not any(map(planner.may_lack_streams, spots)):
+    if not any(map(planner.may_crowd_cores, spots)):
         return state
     planner.plan()
     refused: dict[int, int] = {}

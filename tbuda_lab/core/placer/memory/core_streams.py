@@ -1,4 +1,5 @@
-"""Extra streams of the cores of placed ops, counted by the function that judges netlists (routing.md#extra-streams)."""
+"""Extra streams and L1 of the cores of placed ops, counted by the functions that judge netlists
+(routing.md#extra-streams, routing.md#l1-of-a-core)."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ from tbuda_lab.core.netlist.routing.edge import MOST_TILES
 from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source
 
 
-class CoreStreams:
-    """Counts the extra streams of the fullest core of an op among others that are placed."""
+class CoreLoads:
+    """Counts the extra streams and the bytes of the fullest core of an op among others that are placed."""
 
     def __init__(
         self,
@@ -42,16 +43,18 @@ class CoreStreams:
 
     def of(
         self, op: str, queues: Mapping[int, QueuePlacement], ahead: frozenset[int], written: int, input_count: int
-    ) -> int:
-        """The greater of what the router and the pipe generator count. queues: by operand the queue that it is read
-        from, where it is not made in the same epoch; ahead: the operands that are preloaded; written: queues and rams
-        that the op writes in tiles, in its own layout. 0 where nothing is known of how it reads."""
+    ) -> tuple[int, int]:
+        """(streams, the greater of what the router and the pipe generator count; bytes without the headers of tiles).
+
+        queues: by operand the queue that it is read from, where it is not made in the same epoch; ahead: the operands
+        that are preloaded; written: queues and rams that the op writes in tiles, in its own layout. (0, 0) where
+        nothing is known of how it reads."""
         operands = [
             self._operand(op, port, queues.get(port), port in ahead) for port in range(len(self.graph[op].inputs))
         ]
         known = [operand for operand in operands if operand is not None]
         if len(known) < len(operands) or not known:
-            return 0
+            return 0, 0
         readers = [
             operand
             for name, port in self.users[op]
@@ -61,11 +64,10 @@ class CoreStreams:
             and (operand := self._operand(name, port, None, False)) is not None
         ]
         core, arch = self._core(op, known), self.device.arch
-        most = max(
-            int(count(core, tuple(readers), input_count, arch).max())
-            for count in (router_streams, lambda *of: core_buffers(*of).streams)
-        )
-        return most + (written if readers else 0)
+        operands_of_readers = tuple(readers)
+        cores = core_buffers(core, operands_of_readers, input_count, arch)
+        most = max(int(router_streams(core, operands_of_readers, input_count, arch).max()), int(cores.streams.max()))
+        return most + (written if readers else 0), int(cores.total.max())
 
     def _row(self, op: str) -> tuple[OpProfile, np.ndarray]:
         table, at = self.models[op], self.placed[op].row

@@ -35,7 +35,7 @@ from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides.places import QueuePin
 from tbuda_lab.core.placer.memory.addresses import Addresses
-from tbuda_lab.core.placer.memory.core_streams import CoreStreams, preloaded_ports
+from tbuda_lab.core.placer.memory.core_streams import CoreLoads, preloaded_ports
 from tbuda_lab.core.placer.memory.dram import align
 from tbuda_lab.core.placer.memory.host_link import Reader, prefetch_grid, reads_few
 from tbuda_lab.core.placer.model.problem import inputs_on_host
@@ -54,6 +54,9 @@ class PlannedQueues:
     queues: Mapping[str, tuple[QueuePlacement, QueuePlacement]]
     users: Mapping[str, Sequence[tuple[str, int]]]
     stages: tuple[int, ...]
+
+
+_ROOMY = 0.75  # of the L1: an op that takes less has room for any relays and staging
 
 
 class QueuePlanner:
@@ -80,7 +83,7 @@ class QueuePlanner:
         self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
         self.device, self.options, self.pins = device, options, pins
         self.users = graph.users() if planned is None else planned.users
-        self._streams = CoreStreams(graph, models, placed, orders, self.users, device)
+        self._core_loads = CoreLoads(graph, models, placed, orders, self.users, device)
         self.first_chip = device.chips[0]
         self.phase = phases(graph)
         self.written = writes_by_parameter(graph)
@@ -127,21 +130,25 @@ class QueuePlanner:
         self.plans.update((node.name, self._of(node)) for node in map(graph.__getitem__, near))
 
     def refused_preloads(self) -> list[tuple[str, int, str]]:
-        """(op, operand, queue) of what candidates want preloaded and cores have no streams for: first what is read
-        element by element, from the last operand on. Such a queue is streamed to all that read it."""
+        """(op, operand, queue) of what candidates want preloaded and cores have no streams or no L1 for: first what is
+        read element by element, from the last operand on. Such a queue is streamed to all that read it."""
         by_name = {q.name: q for node_queues in self.plans.values() for q in node_queues}
         refused: list[tuple[str, int, str]] = []
         gone: set[str] = set()
         for op in self.placed:
-            if not self.may_lack_streams(op):
+            if not self.may_crowd_cores(op):
                 continue
             inputs = inputs_of_run(self._direction(op), self.options.microbatch)
-            operands = self._reader(op, 0)[0].operands
+            profile = self._reader(op, 0)[0]
+            operands, room = profile.operands, self.device.l1_usable - profile.headers
             queues = self._queues_of(op, by_name)
             ahead = {port for port, queue in queues.items() if queue.name not in gone and self._loads(op, port, queue)}
             order = sorted(ahead, key=lambda port: (operands[port].role == "elt", port))
             written = self._written(op)
-            while ahead and self._streams.of(op, queues, frozenset(ahead), written, inputs) > MAX_PREFETCH_STREAMS:
+            while ahead:
+                streams, size = self._core_loads.of(op, queues, frozenset(ahead), written, inputs)
+                if streams <= MAX_PREFETCH_STREAMS and size <= room:
+                    break
                 queue = queues[order.pop()].name
                 gone.add(queue)
                 refused += [(op, port, queue) for port in sorted(ahead) if queues[port].name == queue]
@@ -149,8 +156,9 @@ class QueuePlanner:
                 order = [port for port in order if port in ahead]
         return refused
 
-    def may_lack_streams(self, op: str) -> bool:
-        """Whether there is a layout of its queues for which an op that preloads has too few streams."""
+    def may_crowd_cores(self, op: str) -> bool:
+        """Whether there is a layout of its queues for which an op that preloads has too few streams, or too little L1:
+        relays and staging depend on where the pieces of a queue lie, which its candidate does not know."""
         table, at = self.models[op], self.placed[op].row
         key = table.signature, at
         entry = self._crowded.get(key)
@@ -158,7 +166,10 @@ class QueuePlanner:
             profile, rows = table.profile, table.rows[at : at + 1]
             assert profile is not None
             crowded = bool(preloaded_ports(profile, rows)) and profile.kind != "sparse_matmul"
-            entry = crowded and int(most_streams(profile, rows, self.device.tile_align)[0]) > MAX_PREFETCH_STREAMS
+            entry = crowded and (
+                int(most_streams(profile, rows, self.device.tile_align)[0]) > MAX_PREFETCH_STREAMS
+                or int(rows["l1_total"][0]) > self.device.l1_usable * _ROOMY
+            )
             self._crowded[key] = entry
         return entry
 
