@@ -72,10 +72,13 @@ def test_the_parts_of_l1_are_what_the_candidate_says(session: Session) -> None:
     sums = {"l1_output": "output", "l1_intermed": "intermediate", "l1_param": "parameter", "l1_input": "input"}
     for op in placement.ops:
         result, row = session.l1(op), placement.candidate(op)
-        widened = op in placement.input_buffers
+        epoch, sources = placement.ops[op].epoch, session.result.lowered[op].sources
+        # what a queue feeds is staged beside its buffer, and where a short branch waits the buffer is wider
+        beside = any(s not in placement.ops or placement.ops[s].epoch != epoch for s in sources)
+        widened = beside or op in placement.input_buffers
         for field, kind in sums.items():
             got = sum(p.bytes for p in result.parts if p.kind == kind)
-            assert got == int(row[field]) or (widened and kind == "input" and got > int(row[field])), (op, kind)
+            assert got == int(row[field]) or (widened and kind == "input" and got >= int(row[field])), (op, kind)
         assert widened or result.used == int(row["l1_total"])
         assert result.used + result.free + result.reserved == result.size == session.device.l1_size
         assert result.largest_hole == result.free >= 0

@@ -52,7 +52,9 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     lines = capsys.readouterr().out.splitlines()
     commands = [line.split()[0] for line in lines if line.startswith("    ") and line[4] != " "]
-    existing = "compile run report tune script diff share bisect netlist tti export profile cost calibrate demo doctor"
+    existing = (
+        "compile run report tune explore script diff share bisect netlist tti export profile cost calibrate demo doctor"
+    )
     assert commands == existing.split()
     for command in commands:
         with pytest.raises(SystemExit) as leaving:

@@ -60,9 +60,9 @@ TOO_LARGE = """
 import torch
 class Net(torch.nn.Module):
     def forward(self, x):
-        return torch.softmax(x, dim=-1)
+        return torch.relu(x.expand(100_000, 100_000))   # 20 GB
 def make_model():
-    return Net().eval(), (torch.randn(1, 32 * 10007),)   # one row of tiles, a prime number of them
+    return Net().eval(), (torch.randn(1, 1),)
 """
 
 
@@ -122,9 +122,9 @@ def test_input_file_with_pickles_is_refused(tmp_path: Path, capsys: pytest.Captu
     assert "InputError" in error
 
 
-def test_op_too_large_for_the_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_op_too_large_for_the_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     error = refuse(tmp_path, capsys, TOO_LARGE)
-    assert "PlacementError" in error and "softmax" in error
+    assert "PlacementError" in error and "relu" in error
 
 
 @pytest.mark.parametrize("flags", [("--op-size", "{op}=40x40"), ("--op-size", "{op}=0x1")], ids=["beyond", "zero"])

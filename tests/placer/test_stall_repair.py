@@ -49,7 +49,7 @@ class FeedForward(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.up, self.down = torch.nn.LayerNorm(512), torch.nn.Linear(512, 1024), torch.nn.Linear(1024, 512)
+        self.norm, self.up, self.down = torch.nn.LayerNorm(512), torch.nn.Linear(512, 2048), torch.nn.Linear(2048, 512)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm(x)
@@ -220,7 +220,7 @@ def test_mended_epochs_are_legal_never_slower_and_need_no_more_mending(device: s
 
 def test_no_single_queue_anywhere_in_the_epoch_beats_what_was_found() -> None:
     """Every edge of every epoch tried: the search looks at full buffers only, and misses nothing by that."""
-    problem, segments = chosen(encoder(1, 64, 512))
+    problem, segments = chosen(encoder(1, 96, 768))
     result = repair_stalls(problem, segments)
     best = total(problem, segments)
     assert total(result.problem, result.segments) < best

@@ -86,7 +86,14 @@ def test_tiles_of_a_picture_have_names_that_tell_them_apart(session: Session) ->
 
 
 def test_every_view_there_is_was_looked_at() -> None:
-    others = {"MeasuredView", "NetlistFile", "ImageFile", "ProgramView", "StaticView"}  # of files: tests of their own
+    others = {
+        "ExploreView",
+        "MeasuredView",
+        "NetlistFile",
+        "ImageFile",
+        "ProgramView",
+        "StaticView",
+    }  # of files: tests of their own
     existing = {n for n in widgets.__all__ if n[0].isupper()}
     assert existing == {*VIEWS, *others}
 

@@ -17,6 +17,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.costs import SimulatedCompile
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
+from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
 from tbuda_lab.core.netlist.check.cores import kind_text
 from tbuda_lab.core.netlist.cores.epochs import EpochCores, epoch_cores
@@ -98,7 +99,7 @@ def _operands(
     operands = []
     for port, (operand, edge) in enumerate(zip(profile.operands, result.lowered[op].inputs, strict=True)):
         fed, staged, parameter = (int(v[0]) for v in operand_bytes(profile, port, rows, multiplier, align))
-        fed += staged if rows["queued"][0] else 0  # as the candidate counts it
+        fed += staged if _is_queued(result, op, port) else 0
         if port < len(wider):  # a short branch of a fork waits here
             fed = max(fed, wider[port] * tile_bytes(operand.df, align=align))
         operands += [("parameter", port, edge.source, parameter), ("input", port, edge.source, fed)]
@@ -109,6 +110,13 @@ def _operands(
         size = encoding if resident else streamed_encoding_bytes(encoding, align)
         operands.append(("parameter" if resident else "input", -1, f"lc.sparse_encoding.{op}", int(size[0])))
     return operands
+
+
+def _is_queued(result: SimulatedCompile, op: str, port: int) -> bool:
+    """Whether a queue feeds an operand: the host's, a parameter's, or one behind an op of another epoch."""
+    ops, node = result.placement.ops, result.lowered[op]
+    writer = ops.get(node.inputs[port].source)
+    return writer is None or writer.epoch != ops[op].epoch or port in queued_ports(node)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -230,8 +230,9 @@ class Runs:
         """See `Session.verify`."""
         sample = self._session.sample_inputs if inputs is None else as_sample(inputs)
         samples = fill_microbatch(self._session.compile(), [sample])
-        with self._first_run(), same_seeds():  # so that both draw the same masks
-            got = self.run(samples, mode, break_below=break_below)[0]
+        with self._first_run():
+            with same_seeds():  # so that both draw the same masks
+                got = self.run(samples, mode, break_below=break_below)[0]
             if self._state.cancel.is_set():
                 raise Cancelled("cancelled before the outputs were compared with torch")
             verify = self.judge(sample, got, mode)

@@ -468,6 +468,8 @@ class _TorchImporter:
     def _result(self, node: torch.fx.Node, result: Any) -> Any:
         """Node names as values with torch's dtypes; the shapes we inferred must be torch's."""
         meta = node.meta["val"]
+        if isinstance(meta, tuple | list) and not isinstance(result, tuple):
+            result = (result,)  # what else torch returns is for its own backward (log_sigmoid_forward)
         if isinstance(result, tuple):
             return tuple(
                 None if r is None else self._check_value(node, r, m) for r, m in zip(result, meta, strict=False)
