@@ -62,7 +62,7 @@ def test_the_buffers_of_a_core_add_up(page: Any, shots: Path) -> None:
     sizes = page.locator(f"{MEMORY} .tb-core tbody tr").evaluate_all(
         "rows => rows.map(r => [r.dataset.tbPart, Number(r.dataset.tbBytes)])"
     )
-    row = json.loads(in_kernel(page, f"print(int(session.result.placement.candidate('{OP}')['l1_total']))"))
+    row = json.loads(in_kernel(page, f"print(session.l1('{OP}').used)"))
     assert sum(size for kind, size in sizes if kind not in ("reserved", "free")) == row
     page.wait_for_selector(f"[data-tb-view=grid] .tb-tile.tb-selected[data-tb-op='{OP}']")
     shoot(page, shots, "memory_l1")

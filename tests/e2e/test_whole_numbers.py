@@ -15,6 +15,7 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tests.frontend.ops_zoo import Fn
+from tests.pybuda.conftest import fresh as fresh  # devices of other tests are gone
 
 EDGES = (0, 1, -1, 2**31 - 1, -(2**31), -(2**31) + 1, 2**24 + 1, -(2**24) - 1, 2**30)
 

@@ -47,9 +47,13 @@ GRAYSKULL = load_device("grayskull")
 class FeedForward(torch.nn.Module):
     """A residual around two matmuls and a gelu: the residual has to wait for all of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, inner: int) -> None:
         super().__init__()
-        self.norm, self.up, self.down = torch.nn.LayerNorm(512), torch.nn.Linear(512, 2048), torch.nn.Linear(2048, 512)
+        self.norm, self.up, self.down = (
+            torch.nn.LayerNorm(512),
+            torch.nn.Linear(512, inner),
+            torch.nn.Linear(inner, 512),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm(x)
@@ -58,9 +62,9 @@ class FeedForward(torch.nn.Module):
 
 
 @functools.cache
-def model() -> tuple[FeedForward, torch.Tensor, Graph]:
+def model(inner: int = 2048) -> tuple[FeedForward, torch.Tensor, Graph]:
     torch.manual_seed(0)
-    module, x = FeedForward().eval(), torch.randn(1, 256, 512)
+    module, x = FeedForward(inner).eval(), torch.randn(1, 256, 512)
     return module, x, frontend.from_torch(module, (x,), name="ff")
 
 

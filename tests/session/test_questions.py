@@ -311,7 +311,7 @@ def test_streams_and_inner_steps_are_suggested_where_a_policy_left_them_slow():
 
 def test_a_nop_is_suggested_where_the_simulator_sees_an_epoch_wait():
     options = CompileOptions(microbatch=24, enable_fork_join_buffering=False)
-    session = Session(model()[2], (torch.randn(1, 64, 256),), "grayskull", options, name="ff")
+    session = Session(model(1024)[2], (torch.randn(1, 64, 256),), "grayskull", options, name="ff")
     result = session.compile()
     assert any(s.critical for s in simulate(result, 8).stalls)
     one = next(s for s in session.suggest(30) if s.kind == "nop")
@@ -325,7 +325,7 @@ def test_a_nop_is_suggested_where_the_simulator_sees_an_epoch_wait():
 def test_stalls_of_the_timeline_have_a_remedy_in_a_session_of_one_input():
     """The timeline shows 8 inputs: what waits there is suggested too, and said to hold for that batch."""
     options = CompileOptions(microbatch=1, enable_fork_join_buffering=False, objective="throughput")
-    session = Session(model()[2], (torch.randn(1, 64, 256),), "grayskull", options, name="ff")
+    session = Session(model(1024)[2], (torch.randn(1, 64, 256),), "grayskull", options, name="ff")
     result = session.compile()
     assert any(s.critical for s in session.timeline(8).stalls)
     one = next(s for s in session.suggest(30) if s.kind == "nop")
