@@ -459,7 +459,7 @@ class TTDevice(SubgraphDevice):
         return self.get_compiled_results()
 
     def get_compiled_results(self) -> Any:
-        """Results of the last compile (see `runtime.results.CompileResults`). Raises `PipelineError` before it."""
+        """Results of the last compile (see `pybuda.results.CompileResults`). Raises `PipelineError` before it."""
         if self._result is None:
             raise PipelineError(f"device {self.name!r} has not been compiled yet")
         return CompileResults(self._result, self.modules[-1].get_name())
@@ -595,7 +595,7 @@ class TTDevice(SubgraphDevice):
         return LoadedDevice(img)
 
     def get_dram_io_queues(self, queue_type: str) -> tuple[list[Any], list[list[int]], list[tuple[int, ...]]]:
-        """The netlist's queues of one kind (see `runtime.results.io_queues`). Raises `PipelineError` for an unknown
+        """The netlist's queues of one kind (see `pybuda.results.io_queues`). Raises `PipelineError` for an unknown
         kind, and before a compile."""
         if queue_type not in QUEUE_TYPES:
             raise PipelineError(f"get_dram_io_queues knows {', '.join(QUEUE_TYPES)}, not {queue_type!r}")

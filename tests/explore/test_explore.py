@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from tbuda_lab.core.epochsim.batch_time import batch_time
 from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.explore import front, parse_device, parse_objective, read, without_times
 from tbuda_lab.core.explore.space import front_of
+from tbuda_lab.core.explore.trial import Trial
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.explore import Explore
+from tbuda_lab.core.session.explore import Explore, csv_of
 
 SPACE = {"devices": ["n150", "n150+grid=2x2"], "batch": [1, 4], "format": ["Float16_b", "Bfp8_b"], "harvest": [0, 3]}
 
@@ -231,6 +233,14 @@ def _model(folder: Path) -> str:
         "import torch\ndef make():\n    return torch.nn.Linear(32, 32).eval(), (torch.ones(1, 32),)\n"
     )
     return f"{folder / 'tiny.py'}:make"
+
+
+def test_no_text_of_a_table_is_a_formula() -> None:
+    plan = types.SimpleNamespace(space=types.SimpleNamespace(axes={"device": ["=1+1"]}))
+    refused = Trial(0, "k", {}, "refused", {"type": "@SUM", "text": "x"}, {}, "", "1")
+    done = Trial(1, "k", {"device": "=1+1"}, "done", None, {"cycles": -2.5}, "", "1")
+    lines = csv_of(plan, [refused, done]).splitlines()  # type: ignore[arg-type]
+    assert lines == ["n,key,state,reason,device,cycles", '0,k,refused,\'@SUM: x,null,""', '1,k,done,"",\'=1+1,-2.5']
 
 
 def test_command_explores_goes_on_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 import torch
 
 from tbuda_lab.core.bindings import as_type
-from tbuda_lab.core.compiler.integer_outputs import is_float
-from tbuda_lab.core.compiler.sections import SENT, CutGraph, Place, Section, places_report, value_dtypes
+from tbuda_lab.core.compiler.integer_outputs import is_float, value_dtypes
+from tbuda_lab.core.compiler.sections import SENT, CutGraph, Place, Section, places_report
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import PHASE, PLACE, WRITES, direction_of, forward_part, netlist_part

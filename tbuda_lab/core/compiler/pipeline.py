@@ -535,14 +535,14 @@ class Pipeline:
         def check(netlist: Netlist) -> list[Diagnostic]:
             first = front.key not in self._netlists
             share_netlist(netlist, self._netlists.get_or(front.key, lambda: netlist))
-            placed = front.lowered, placement, self.device, request.options, constraints
+            subject = front.lowered, placement, self.device, request.options, constraints
 
             def find() -> list[Diagnostic]:
                 findings = check_netlist(netlist, self.device, self._checks.get_or(front.key, CheckCache))
-                return [*findings, *objective_notes(*placed)]
+                return [*findings, *objective_notes(*subject)]
 
             # after an edit most of a netlist is known to be good: the rest takes less than the text of all
-            return self.cache.findings(netlist, *placed, find) if self.cache is not None and first else find()
+            return self.cache.findings(netlist, *subject, find) if self.cache is not None and first else find()
 
         return finish(
             graph,

@@ -365,5 +365,4 @@ __all__ = [
     "partition",
     "places_report",
     "refuse_unwritten",
-    "value_dtypes",
 ]

@@ -1,7 +1,7 @@
 """Records as plain data and back, every value checked against the type of its field.
 
 A record is a dataclass of numbers, texts, members of enums (by name), tuples and such dataclasses. It is the one reader
-of plain data for images, options, messages of pages and programs of the host.
+of plain data for images, options, journals and messages of pages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import enum
 import sys
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from tbuda_lab.core.errors import InputError
@@ -73,18 +73,16 @@ def _of_union(kinds: tuple[Any, ...], data: Any, where: str) -> Any:
     raise refusal
 
 
-def fields_of(
-    kind: type[Any], data: Any, where: str, only: Iterable[str] | None = None, partly: bool = False
-) -> dict[str, Any]:
+def fields_of(kind: type[Any], data: Any, where: str, partly: bool = False) -> dict[str, Any]:
     """The fields of a dataclass by name, of the types that it says.
 
-    only: the names that may be there, all by default. partly: those without a default may be missing. Raises
-    `InputError` for what is no object, for unknown and missing fields, and for values of another type.
+    partly: those without a default may be missing. Raises `InputError` for what is no object, for unknown and missing
+    fields, and for values of another type.
     """
     if not isinstance(data, Mapping):
         raise InputError(f"{where} is an object of names and values, not {_short(data)}")
     hints = typing.get_type_hints(kind)
-    fields = {f.name: f for f in dataclasses.fields(kind) if only is None or f.name in only}
+    fields = {f.name: f for f in dataclasses.fields(kind)}
     required = (
         n for n, f in fields.items() if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     )

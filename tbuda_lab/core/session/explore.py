@@ -3,8 +3,6 @@ points."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import tempfile
 import threading
@@ -32,7 +30,7 @@ from tbuda_lab.core.explore import (
 )
 from tbuda_lab.core.explore.exploration import BUDGET
 from tbuda_lab.core.explore.space import DEVICE, HARVEST, OVERRIDES
-from tbuda_lab.core.files import atomic_file, atomic_text
+from tbuda_lab.core.files import atomic_file, atomic_text, csv_text
 from tbuda_lab.core.options import CompileOptions, options_from_json, options_to_json
 from tbuda_lab.core.overrides import Override, from_json, to_json
 from tbuda_lab.core.session.journal import read_journal, read_overrides, replay
@@ -345,11 +343,8 @@ def _cell(value: Any) -> Any:
 
 def csv_of(plan: Plan, trials: Sequence[Trial]) -> str:
     """See `Explore.to_csv`."""
-    stream = io.StringIO()
     head, rows = table_of(plan, trials)
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows([head, *rows])
-    return stream.getvalue()
+    return csv_text([head, *(["" if value is None else value for value in row] for row in rows)])
 
 
 def write_parquet(plan: Plan, trials: Sequence[Trial], path: Path) -> None:

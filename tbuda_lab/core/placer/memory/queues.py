@@ -76,8 +76,8 @@ class QueuePlanner:
         crowded: dict[tuple[str, int], bool] | None = None,
     ) -> None:
         """pins: by queue what is fixed of its place. preloaded: whether a candidate preloads an operand, by (table
-        signature, row, port), and crowded: whether it may lack streams for what it preloads, by (signature, row), as
-        far as it is known; what is found is added. planned: of another placement of this graph."""
+        signature, row, port), and crowded: whether L1 or streams may lack for what it preloads, by (signature, row),
+        as far as it is known; what is found is added. planned: of another placement of this graph."""
         self._preloaded = {} if preloaded is None else preloaded
         self._crowded = {} if crowded is None else crowded
         self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
