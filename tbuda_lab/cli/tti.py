@@ -83,7 +83,7 @@ def run_image(arguments: argparse.Namespace) -> int:
 
     from tbuda_lab.cli.bringup import compare_outputs, read_tensors, refuse_flags
     from tbuda_lab.core import frontend
-    from tbuda_lab.core.runner import Runner, SplitRunner
+    from tbuda_lab.core.runner import Runner
     from tbuda_lab.core.tti import load_image
     from tbuda_lab.core.tti.weights import sample_of
     from tbuda_lab.sim.files import write_archive
@@ -98,8 +98,8 @@ def run_image(arguments: argparse.Namespace) -> int:
         if arguments.inputs:
             values = frontend.feeds(loaded.graph, read_tensors(arguments.inputs))
         sample = tuple(values.values()) if isinstance(values, dict) else values
-        got = (SplitRunner if loaded.sections else Runner)(loaded, arguments.mode).run([sample])[0]
-        names = [binding.name for binding in (loaded.graph.outputs if loaded.sections else loaded.outputs)]
+        got = Runner(loaded, arguments.mode).run([sample])[0]
+        names = loaded.output_names
         passed = compare_outputs(names, got, frontend.reference(loaded.graph, sample), arguments.pcc)
         if file is not None:
             write_archive(file, {name: tensor.numpy() for name, tensor in zip(names, got, strict=True)})

@@ -12,17 +12,15 @@ import numpy as np
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.bindings import InputBinding, OutputBinding, as_type
+from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.compiler.host_chain import HostChain, Stage
 from tbuda_lab.core.compiler.rams import keeps_state
-from tbuda_lab.core.compiler.sections import SENT
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.frontend.inputs import draw_masks, elements, fed_inputs, feeds_of
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import is_cache
 from tbuda_lab.core.netlist.schema import Execute, Netlist
-from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.run_control import RunControl
 from tbuda_lab.sim import Executor
@@ -48,28 +46,6 @@ class Runnable(Protocol):
     def options(self) -> CompileOptions: ...
     @property
     def chain(self) -> HostChain | None: ...
-
-
-class RunnableSection(Protocol):
-    """See `compiler.fallback.Section`. An image that was loaded has such sections too."""
-
-    @property
-    def place(self) -> str: ...
-    @property
-    def graph(self) -> Graph: ...
-    @property
-    def result(self) -> Runnable | None: ...
-    @property
-    def gives(self) -> dict[str, str]: ...
-
-
-class RunnableSections(Protocol):
-    """What running a model in sections needs: its graph as a whole, and the sections in their order."""
-
-    @property
-    def graph(self) -> Graph: ...
-    @property
-    def sections(self) -> Sequence[RunnableSection]: ...
 
 
 class Watcher(Protocol):
@@ -140,16 +116,7 @@ class Runner:
 
     def ends(self, program: str) -> tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]:
         """The inputs that a program of the netlist reads and the outputs that it fills. Raises `InputError`."""
-        netlist = self.result.netlist
-        last = next((p for p in netlist.programs if p.name == program), None)
-        if last is None:
-            names = ", ".join(p.name for p in netlist.programs)
-            raise InputError(f"there is no program {program!r}; there are {names}")
-        executed = [netlist.graphs[i.graph] for i in last.instructions if isinstance(i, Execute)]
-        ops = {op.name for graph in executed for op in graph.ops.values()}
-        read = {port.source for graph in executed for op in graph.ops.values() for port in op.inputs}
-        inputs = tuple(b for b in self.result.inputs if b.queue in read)
-        return inputs, tuple(b for b in self.result.outputs if netlist.queues[b.queue].input in ops)
+        return program_ends(self.result, program)
 
     def run_program(
         self, program: str, feeds: Mapping[str, torch.Tensor], cancel: threading.Event | None = None
@@ -320,48 +287,19 @@ class Runner:
         return self.executor.at_once([b.queue for b in self.result.inputs], [b.queue for b in self.result.outputs])
 
 
-class SplitRunner:
-    """A model in sections of host and device (see `compiler.fallback`): the sections run in turn."""
-
-    def __init__(self, result: RunnableSections, mode: str = "golden") -> None:
-        self.result = result
-        self.graph = result.graph
-        self.runners = {s.graph.name: Runner(s.result, mode) for s in result.sections if s.result is not None}
-
-    def run(
-        self,
-        samples: Sequence[Any],
-        progress: Callable[[int, int], None] | None = None,
-        cancel: threading.Event | None = None,
-    ) -> list[list[torch.Tensor]]:
-        """Outputs of every sample, in order; see `Runner.run`. progress: (sections done, sections)."""
-        batches = [list(elements(self.result.graph, frontend.feeds(self.result.graph, s))) for s in samples]
-        values = [dict(feed) for batch in batches for feed in batch]
-        for number, section in enumerate(self.result.sections):
-            names = [node.name for node in section.graph.inputs]
-            if section.place == "host":
-                parts = [evaluate(section.graph, {n: v[n] for n in names}) for v in values]
-            else:
-                runner = self.runners[section.graph.name]
-                rows = runner.run([{n: v[n] for n in names} for v in values], cancel=cancel)
-                outputs = [b.name for b in runner.result.outputs]
-                parts = [dict(zip(outputs, row, strict=True)) for row in rows]
-            for own, result in zip(values, parts, strict=True):
-                for output, source in section.gives.items():
-                    own[source if output.endswith(SENT) else output] = result[output]
-            if progress is not None:
-                progress(number + 1, len(self.result.sections))
-        results, begin = [], 0
-        for batch in batches:
-            part = values[begin : begin + len(batch)]
-            results.append(
-                [
-                    as_type(join_elements([v[n.name] for v in part]), str(n.attrs.get("dtype", "float32")))
-                    for n in self.result.graph.outputs
-                ]
-            )
-            begin += len(batch)
-        return results
+def program_ends(result: Runnable, program: str) -> tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]:
+    """The inputs that a program of a netlist reads and the outputs that it fills. Raises `InputError` where there is no
+    such program."""
+    netlist = result.netlist
+    last = next((p for p in netlist.programs if p.name == program), None)
+    if last is None:
+        names = ", ".join(p.name for p in netlist.programs)
+        raise InputError(f"there is no program {program!r}; there are {names}")
+    executed = [netlist.graphs[i.graph] for i in last.instructions if isinstance(i, Execute)]
+    ops = {op.name for graph in executed for op in graph.ops.values()}
+    read = {port.source for graph in executed for op in graph.ops.values() for port in op.inputs}
+    inputs = tuple(b for b in result.inputs if b.queue in read)
+    return inputs, tuple(b for b in result.outputs if netlist.queues[b.queue].input in ops)
 
 
 def join_elements(parts: Sequence[torch.Tensor]) -> torch.Tensor:

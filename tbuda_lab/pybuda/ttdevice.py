@@ -26,7 +26,7 @@ from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.data_formats import device_format
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.passes.fracture import named_by_place
-from tbuda_lab.core.runner import Runner, SplitRunner
+from tbuda_lab.core.runner import Runner
 from tbuda_lab.pybuda import config, subgraphs
 from tbuda_lab.pybuda.compile_outputs import compile_to_depth, stops_early, write_files
 from tbuda_lab.pybuda.compiler_config import ENVIRONMENT, environment, warn_environment, warn_once, warn_options
@@ -122,8 +122,8 @@ class TTDevice(SubgraphDevice):
         self._result: CompileResult | None = None
         self._caches = LoopbackCaches(name)
         self._hosted: BrokenModel | HostRunner | None = None  # of a model that the host leads, or runs as a whole
-        self._split: SplitResult | None = None  # of a model whose ops do not all run on the device
-        self._runner: Runner | SplitRunner | None = None
+        self._split: SplitResult | None = None  # of a model that trains, and whose ops do not all run on the device
+        self._runner: Runner | None = None
         self.numerics = _numerics(devtype)
         self.imaged = False  # compiled to an image, and not meant to run itself
         if self.devtype is BackendType.Silicon and not CONTEXT.warned_of_silicon:
@@ -202,39 +202,42 @@ class TTDevice(SubgraphDevice):
 
     def compile_in_sections(self, graph: Graph, options: CompileOptions, settings: Any) -> CompileResult:
         """Compile a graph; what the device has no form for runs on the host (see `compiler.fallback`), and a warning
-        says so. Returns the compile, or that of the largest device section, with the graph of the whole model."""
+        says so. Returns the compile; for training in sections that of the largest device section, with the graph of
+        the whole model."""
         automatic = settings.enable_tvm_cpu_fallback
         automatic &= not self.has_subgraphs
         compiled = compile_with_fallback(graph, self.spec, options, settings.resolve_overrides, automatic)
-        if self.has_subgraphs and isinstance(compiled, SplitResult):
-            reasons = "; ".join(d.message for d in compiled.reasons[:4])
+        self._split = compiled if isinstance(compiled, SplitResult) else None
+        chain = compiled if isinstance(compiled, SplitResult) else compiled.chain
+        if self.has_subgraphs and chain is not None:
+            reasons = "; ".join(d.message for d in chain.reasons[:4])
             raise not_supported(
                 f"subgraphs of which the host runs a part ({reasons})",
                 "calculate that part before, and give its result to the module",
             )
-        self._split = compiled if isinstance(compiled, SplitResult) else None
+        if chain is not None and chain.reasons:
+            names = [d.message for d in chain.reasons]
+            shown = "; ".join(names[:4]) + (f"; and {len(names) - 4} more" if len(names) > 4 else "")
+            parts = len(chain.sections if isinstance(chain, SplitResult) else chain.stages)
+            warnings.warn(
+                f"device {self.name!r} runs the model in {parts} sections: {shown}", UserWarning, stacklevel=4
+            )
         if isinstance(compiled, CompileResult):
             return compiled
-        names = [d.message for d in compiled.reasons]
-        shown = "; ".join(names[:4]) + (f"; and {len(names) - 4} more" if len(names) > 4 else "")
-        warnings.warn(
-            f"device {self.name!r} runs the model in {len(compiled.sections)} sections: {shown}",
-            UserWarning,
-            stacklevel=4,
-        )
         largest = max(compiled.results, key=lambda result: len(result.graph.ops))
         return dataclasses.replace(largest, graph=graph, diagnostics=(*compiled.reasons, *largest.diagnostics))
 
     @property
     def split(self) -> SplitResult | None:
-        """The sections of the last compile, where the host runs a part of the model."""
+        """The sections of the last compile for training, where the host runs a part of the model."""
         return self._split
 
     def fallback_report(self) -> str:
         """Which part of the model runs where, and why; empty where all of it runs on the device."""
         if self._hosted is not None:
             return self._hosted.report()
-        return "" if self._split is None else self._split.report()
+        chain = self._split if self._result is None or self._result.chain is None else self._result.chain
+        return "" if chain is None else chain.report()
 
     def compile_to_depth(self, sample: Inputs, depth: CompileDepth) -> StagedCompile:
         """The stages of a compile for inputs like `sample`, up to `depth`; the device keeps nothing of it."""
@@ -365,17 +368,10 @@ class TTDevice(SubgraphDevice):
         if self.trainer is not None and result.options.training is not None:
             return self.trainer.evaluate(inputs)
         if self._runner is None:
-            self._runner = (
-                Runner(result, self.numerics) if self._split is None else SplitRunner(self._split, self.numerics)
-            )
+            self._runner = Runner(result, self.numerics)
         op_names = config._get_global_compiler_config().op_intermediates_to_save
         if not op_names:
             return in_model_dtypes(result.graph, self._runner.run([inputs])[0])
-        if isinstance(self._runner, SplitRunner):
-            raise not_supported(
-                "op_intermediates_to_save of a model that is split by CPU fallback",
-                "keep its ops on one device, or place its parts on devices of their own",
-            )
         intermediates = IntermediateOutputs(result, op_names)
         self._runner.executor.on_op = intermediates.take
         try:

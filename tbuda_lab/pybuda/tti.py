@@ -16,7 +16,7 @@ from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.files import make_folder
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.tti import ImageFacts, LoadedImage, as_trained, load_image, loaded_of, module_facts, write_image
-from tbuda_lab.core.tti.loaded_image import loaded_sections, on_chips
+from tbuda_lab.core.tti.loaded_image import on_chips
 from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.pybuda import config
 from tbuda_lab.pybuda.enums import BackendDevice, BackendType, RuntimeTensorTransformType, TTIDumpFormat
@@ -107,14 +107,14 @@ class TTDeviceImage:
         **_: Any,
     ) -> TTDeviceImage:
         """The image of a device that has been compiled; training: of one that is set up for training, with weights and
-        the optimizer's state as they are now. Of a model of which the host runs a part it holds those sections as
+        the optimizer's state as they are now. Of a model of which the host runs a part it holds that part as
         graphs. Raises `PipelineError` before a compile, `NotSupported` for a model that torch itself runs, and for
         sections that train."""
         result = device.result
         if result is None or (training and device.trainer is None):
             raise PipelineError(f"device {device.name!r} has not been compiled yet; compile_to_image does it")
         split = device.split
-        if device.fallback_report() and split is None:
+        if device.fallback_report() and split is None and result.chain is None:
             raise not_supported(
                 f"an image of {device.name!r}, whose model torch itself leads or runs",
                 "write the model without paths that depend on data, or give the device a part of it "
@@ -135,8 +135,6 @@ class TTDeviceImage:
             target_shapes=[list(t.shape) for t in _tensors(sample_targets)],
         )
         loaded = loaded_of(result, device.name, module_facts(device.modules, result.graph))
-        if split is not None:
-            loaded = dataclasses.replace(loaded, sections=loaded_sections(split, device.name))
         if training:
             loaded = trained_image(loaded, device)
         return TTDeviceImage(loaded, facts, _manifest_of(loaded, facts))

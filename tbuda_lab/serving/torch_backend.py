@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import warnings
 import weakref
@@ -13,8 +12,6 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
-from tbuda_lab.core.compiler.sections import host_ops
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError, ModelError, TbudaError, UnsupportedOp
 from tbuda_lab.core.formats import parse_format
@@ -23,7 +20,7 @@ from tbuda_lab.core.frontend.inputs import elements, feeds
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.runner import SplitRunner, join_elements
+from tbuda_lab.core.runner import join_elements
 from tbuda_lab.core.session import Session
 
 SETTINGS = ("device", "df", "options", "name")
@@ -77,20 +74,20 @@ class CompiledGraph:
         self._compiled: dict[tuple[Any, ...], tuple[Runs, tuple[Any, ...]]] = {}
 
     def sessions(self) -> list[Session]:
-        """Of the graphs that run on the device as a whole."""
+        """Of the graphs of which the device runs a part."""
         return [runs for runs, _ in self._compiled.values() if isinstance(runs, Session)]
 
     def reports(self) -> list[str]:
         """Where each compiled graph runs: a line, or one per section."""
         lines = []
         for runs, _ in self._compiled.values():
-            if isinstance(runs, Session):
-                lines.append(f"{self._name}, device: {len(runs.trace().ops)} ops")
-            elif isinstance(runs, SplitRunner):
-                assert isinstance(runs.result, SplitResult)  # it was compiled here
-                lines.append(f"{self._name}\n{runs.result.report()}")
-            else:
+            chain = runs.compile().chain if isinstance(runs, Session) else None
+            if isinstance(runs, HostRunner):
                 lines.append(f"{self._name}, {runs.report()}")
+            elif chain is not None:
+                lines.append(f"{self._name}\n{chain.report()}")
+            else:
+                lines.append(f"{self._name}, device: {len(runs.trace().ops)} ops")
         return lines
 
     def __call__(self, *args: Any) -> Any:
@@ -136,25 +133,15 @@ class CompiledGraph:
         return runs, template
 
     def _runs(self, module: nn.Module, tensors: list[torch.Tensor]) -> Runs:
-        """A session; sections of host and device for a graph with ops that only the host has."""
+        """A session; the host alone for a graph of which the device has no op."""
         session = Session(module, tuple(tensors), self._device, options=self._options, name=self._name)
-        whole = functools.partial(from_any, module, tuple(tensors), name=self._name)
         try:
-            if not host_ops(session.trace(), session.options):
-                try:
-                    session.compile()
-                    return session
-                except UnsupportedOp as error:
-                    if not error.ops:
-                        raise
-            # a session leaves out what the host alone computes
-            split = compile_with_fallback(whole(), session.device, session.options)
+            session.compile()
         except UnsupportedOp as error:
             if nothing_for_device(error):
-                return HostRunner(whole())
+                return HostRunner(from_any(module, tuple(tensors), name=self._name))
             raise
-        assert isinstance(split, SplitResult)
-        return SplitRunner(split)
+        return session
 
 
 class HostRunner:
@@ -179,7 +166,7 @@ class HostRunner:
         return f"host: {', '.join(n.name for n in self.graph.ops) or 'no ops'}"
 
 
-Runs = Session | SplitRunner | HostRunner
+Runs = Session | HostRunner
 
 
 def nothing_for_device(error: UnsupportedOp) -> bool:

@@ -17,7 +17,7 @@ from tbuda_lab.core.errors import BatchError, NotSupported, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.runner import SplitRunner
+from tbuda_lab.core.runner import Runner
 from tests.frontend.ops_zoo import Fn
 
 FLOAT = CompileOptions(default_df_override=DataFormat.Float32)
@@ -47,11 +47,11 @@ class Routed(nn.Module):
 def test_sections_alternate_and_answer_as_torch_does() -> None:
     model, x = Routed(), torch.randn(2, 16, 32)
     split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)
-    assert isinstance(split, SplitResult)
-    assert [s.place for s in split.sections] == ["device", "host", "device", "host"]
-    assert len(split.results) == 2
-    assert "aten.topk.default" in split.report()
-    for have, want in zip(SplitRunner(split).run([x])[0], model(x), strict=True):
+    assert not isinstance(split, SplitResult) and split.chain is not None
+    assert [s.place for s in split.chain.stages] == ["device", "host", "device", "host"]
+    assert [p.name for p in split.netlist.programs] == ["run_fwd_0", "run_fwd_1"]
+    assert "aten.topk.default" in split.chain.report()
+    for have, want in zip(Runner(split).run([x])[0], model(x), strict=True):
         torch.testing.assert_close(have, want.detach(), rtol=1e-4, atol=1e-4)
 
 
@@ -66,8 +66,8 @@ class Ranked(nn.Module):
 def test_outputs_keep_their_order_where_the_device_only_copies() -> None:
     model, x = Ranked(), torch.randn(1, 16, 32)
     split = compile_with_fallback(from_torch(model, (x,)), load_device("grayskull"), FLOAT)
-    assert isinstance(split, SplitResult)
-    have, want = SplitRunner(split).run([x])[0], model(x)
+    assert not isinstance(split, SplitResult) and split.chain is not None
+    have, want = Runner(split).run([x])[0], model(x)
     assert [t.dtype for t in have] == [t.dtype for t in want]
     for h, w in zip(have, want, strict=True):
         torch.testing.assert_close(h, w, rtol=0.01, atol=0.01)
@@ -107,16 +107,16 @@ class Transformed(nn.Module):
 def test_complex_numbers_and_uneven_windows_are_the_hosts(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model, x = Transformed(function), torch.randn(2, 16, 32)
     split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)
-    assert isinstance(split, SplitResult)
-    assert [s.place for s in split.sections] == ["device", "host", "device"]
-    torch.testing.assert_close(SplitRunner(split).run([x])[0][0], model(x).detach(), rtol=1e-4, atol=1e-3)
+    assert not isinstance(split, SplitResult) and split.chain is not None
+    assert [s.place for s in split.chain.stages] == ["device", "host", "device"]
+    torch.testing.assert_close(Runner(split).run([x])[0][0], model(x).detach(), rtol=1e-4, atol=1e-3)
 
 
 def test_values_that_a_mask_places_one_after_the_other() -> None:
     model, x = Transformed(lambda x: x.masked_scatter(x > 0, x * 2)), torch.randn(1, 16, 32)
     split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)
-    assert isinstance(split, SplitResult)
-    torch.testing.assert_close(SplitRunner(split).run([x])[0][0], model(x).detach(), rtol=1e-4, atol=1e-3)
+    assert not isinstance(split, SplitResult) and split.chain is not None
+    torch.testing.assert_close(Runner(split).run([x])[0][0], model(x).detach(), rtol=1e-4, atol=1e-3)
 
 
 def test_a_complex_output_is_refused_with_what_would_work() -> None:
@@ -231,9 +231,9 @@ def test_counts_beyond_what_a_format_holds_are_the_hosts(df: DataFormat, counted
     x[..., 999] = 3.0
     options = CompileOptions(default_df_override=df)
     split = compile_with_fallback(from_torch(Counting(), (x,)), load_device("wormhole_b0"), options)
-    assert isinstance(split, SplitResult)
-    assert ("argmax" in " ".join(d.message for d in split.reasons)) == (counted_by == "host")
-    for have, want in list(zip(SplitRunner(split).run([x])[0], Counting()(x), strict=True))[1:]:
+    assert not isinstance(split, SplitResult) and split.chain is not None
+    assert ("argmax" in " ".join(d.message for d in split.chain.reasons)) == (counted_by == "host")
+    for have, want in list(zip(Runner(split).run([x])[0], Counting()(x), strict=True))[1:]:
         assert torch.equal(have.long(), want)
 
 
@@ -248,7 +248,7 @@ def test_a_model_that_only_counts_is_refused_where_the_format_does_not_hold_its_
     with pytest.raises(UnsupportedOp, match="numbers up to 1000 in Float16_b; Float32 holds them"):
         compile_with_fallback(graph, device, CompileOptions(default_df_override=DataFormat.Float16_b))
     result = compile_with_fallback(graph, device, CompileOptions(default_df_override=DataFormat.Float32))
-    assert not isinstance(result, SplitResult)
+    assert not isinstance(result, SplitResult) and result.chain is None
     assert not [d for d in result.diagnostics if d.rule == "whole-numbers"]
 
 
@@ -277,9 +277,9 @@ def test_experts_of_a_gate_count_their_rows_on_the_host() -> None:
     for weight in model.parameters():
         nn.init.normal_(weight, std=0.3)
     split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), CompileOptions())
-    assert isinstance(split, SplitResult)
-    assert {"experts.cumsum", "gate.topk"} <= {n.name for s in split.sections if s.place == "host" for n in s.graph}
-    (have,) = SplitRunner(split).run([x])[0]
+    assert not isinstance(split, SplitResult) and split.chain is not None
+    assert {"experts.cumsum", "gate.topk"} <= {n.name for s in split.chain.stages if s.place == "host" for n in s.graph}
+    (have,) = Runner(split).run([x])[0]
     assert torch.corrcoef(torch.stack([have.flatten(), model(x).detach().flatten()]))[0, 1] > 0.9999
 
 
@@ -294,16 +294,16 @@ def test_experts_of_a_gate_count_their_rows_on_the_host() -> None:
 def test_forms_that_the_device_has_not_are_the_hosts(model: nn.Module) -> None:
     x = torch.randn(1, 2, 8, 8)
     split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)
-    assert isinstance(split, SplitResult)
-    (got,) = SplitRunner(split).run([x])[0]
+    assert not isinstance(split, SplitResult) and split.chain is not None
+    (got,) = Runner(split).run([x])[0]
     torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-4)
 
 
 def test_pooling_by_windows_of_several_sizes_runs_on_the_host() -> None:
     model, x = nn.Sequential(nn.Conv2d(3, 4, 1), nn.AdaptiveMaxPool2d((3, 2))), torch.randn(1, 3, 7, 5)
     split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), FLOAT)
-    assert isinstance(split, SplitResult)
-    torch.testing.assert_close(SplitRunner(split).run([x])[0][0], model(x).detach(), rtol=1e-4, atol=1e-4)
+    assert not isinstance(split, SplitResult) and split.chain is not None
+    torch.testing.assert_close(Runner(split).run([x])[0][0], model(x).detach(), rtol=1e-4, atol=1e-4)
 
 
 def test_a_model_without_a_device_op_runs_on_the_host_with_a_warning() -> None:

@@ -2,73 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
 
 from tbuda_lab.core.errors import UnsupportedOp
-from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.commands import SetOverride
+from tests.session import host_doors
 
-FLOAT = CompileOptions(default_df_override=DataFormat.Float32)
-
-
-class Between(nn.Module):
-    """Something of the host's between two layers of the device; what has another shape or type goes out."""
-
-    def __init__(self, function: Callable[[torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.first, self.second, self.function = nn.Linear(16, 16), nn.Linear(16, 16), function
-
-    def forward(self, x: torch.Tensor) -> Any:
-        y = self.function(self.first(x))
-        plain = isinstance(y, torch.Tensor) and y.dtype == torch.float32 and y.shape[-1:] == (16,)
-        return self.second(y) if plain else y
+FLOAT = host_doors.FLOAT
 
 
-def _cleared(y: torch.Tensor) -> torch.Tensor:
-    y = y.clone()
-    y[y < 0] = 0
-    return y
+SLICE = (
+    "sort",
+    "max with places",
+    "min with places",
+    "where the mask is",
+    "quotient",
+    "quotient of whole numbers",
+    "exclusive or",
+    "half",
+    "rows",
+    "inverse",
+    "no elements",
+    "places of a pool",
+    "any",
+)
 
 
-TABLE: dict[str, Callable[[torch.Tensor], Any]] = {
-    "values in order": lambda y: y.sort(-1)[0],
-    "largest with places": lambda y: y.max(-1),
-    "smallest with places": lambda y: y.min(1),
-    "a mask writes": _cleared,
-    "whole quotients": lambda y: y // 0.3,
-    "whole quotients of whole numbers": lambda y: (y * 10).long() // 3,
-    "bits of whole numbers": lambda y: ((y * 10).int() ^ 3, (y * 10).int() & 3, (y * 10).int() << 2),
-    "16 bits": lambda y: y.half().sort(-1)[0].float(),
-    "rounded": lambda y: y.round(),
-    "gathered by order": lambda y: y.gather(-1, y.argsort(-1)),
-    "an inverse": lambda y: torch.linalg.inv(y @ y.transpose(1, 2) + torch.eye(8)),
-    "rows by computed places": lambda y: nn.functional.embedding(y.argmax(-1), torch.arange(48.0).reshape(16, 3)),
-    "no elements": lambda y: (y[:, :0], y + 1),
-    "places of a pool": lambda y: nn.functional.max_pool1d(y, 2, return_indices=True)[1],
-}
+@pytest.mark.parametrize("name", SLICE)
+def test_a_session_answers_as_torch_and_as_a_device_do(name: str) -> None:
+    assert not host_doors.differences(name, ("device", "session"))
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_a_session_answers_as_torch_does(name: str) -> None:
-    torch.manual_seed(3)
-    model, x = Between(TABLE[name]).eval(), torch.randn(1, 8, 16)
-    with torch.no_grad():
-        wants = model(x)
-    session = Session(model, (x,), options=FLOAT)
-    have = session.run()[0]
-    wants = [wants] if isinstance(wants, torch.Tensor) else list(wants)
-    assert session.result is not None and session.result.chain is not None
-    for got, want in zip(have, wants, strict=True):
-        assert got.dtype == want.dtype
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("door", [door for door in host_doors.DOORS if door not in ("device", "session")])
+def test_every_door_answers_as_a_device_does(door: str) -> None:
+    assert not host_doors.differences("topk with places", ("device", door))
 
 
 class Routed(nn.Module):

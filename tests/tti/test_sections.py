@@ -58,7 +58,7 @@ def test_it_runs_all_sections_without_the_model(image: tuple[Path, Router]) -> N
     device = TTDevice.load_image(img_path=path)
     compiled = TTDevice("again", arch=pybuda.BackendDevice.Wormhole_B0, module=PyTorchModule("router", model))
     pybuda.set_device_pipeline([device])
-    places = [section.place for section in device.loaded.sections]  # type: ignore[attr-defined]
+    places = [stage.place for stage in device.loaded.chain.stages]  # type: ignore[attr-defined]
     assert places == ["device", "host", "device", "host"]
     assert "section 1, host: topk" in device.fallback_report()
     for _ in range(2):
@@ -157,11 +157,31 @@ def test_sections_that_do_not_fit_are_refused(image: tuple[Path, Router], tmp_pa
         with pytest.raises(InputError, match=text):
             load_image(edited(path, tmp_path / "bad.tti", edit))
 
-    assert load_image(edited(path, tmp_path / "same.tti", lambda ours: None)).sections
-    refused("which no section before it gives", lambda ours: ours["sections"].reverse())
-    refused("no section gives", lambda ours: ours["sections"].pop())
-    refused("no sections|no section gives", lambda ours: ours["sections"].clear())
-    refused("neither|not of the host", lambda ours: ours["sections"][0].update(place="moon"))
-    refused("which its graph does not have", lambda ours: ours["sections"][1].update(place="device"))
-    refused("has no device.json|outside", lambda ours: ours["sections"][2].update(folder="../.."))
-    refused("not there", lambda ours: ours["sections"][1].update(graph="nowhere.graph"))
+    def stage(number: int, **change: Any) -> Callable[[dict[str, Any]], None]:
+        return lambda ours: ours["chain"]["stages"][number].update(change)
+
+    def renamed(number: int, part: str) -> Callable[[dict[str, Any]], None]:
+        def edit(ours: dict[str, Any]) -> None:
+            names = ours["chain"]["stages"][number][part]
+            names[next(iter(names))] = "nowhere"
+
+        return edit
+
+    assert load_image(edited(path, tmp_path / "same.tti", lambda ours: None)).chain is not None
+    refused("which no stage before it gives", lambda ours: ours["chain"]["stages"].reverse())
+    refused("no stage gives", lambda ours: ours["chain"]["stages"].pop())
+    refused("no stages|no stage gives", lambda ours: ours["chain"]["stages"].clear())
+    refused("as earlier versions wrote them", lambda ours: ours.update(sections=[]))
+    refused("not of the host or the device", stage(0, place="moon"))
+    refused("program is None", lambda ours: ours["chain"]["stages"][0].pop("program"))
+    refused("there is no program 'run_far'", stage(0, program="run_far"))
+    refused("which are not its ends", stage(2, program="run_fwd_0"))
+    refused("which are not its ends", stage(1, place="device", program="run_fwd_0"))
+    refused("reads is no object of texts", stage(1, reads={"a": 1}))
+    refused("which are not its ends", stage(1, reads={}))
+    refused("which are not its ends", stage(0, keeps={"x": "first.weight"}))
+    for number in range(4):
+        for part in ("reads", "gives"):
+            refused("'nowhere', which", renamed(number, part))
+    refused("is no type of torch", lambda ours: ours["chain"].update(dtypes={}))
+    refused("not there", stage(1, graph="nowhere.graph"))

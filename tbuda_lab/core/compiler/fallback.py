@@ -1,14 +1,13 @@
-"""CPU fallback: a graph in sections that run in turn, some on the host (in torch), the others compiled for the device,
-each by itself. See `compiler.sections` for the cut."""
+"""CPU fallback as devices have it: inference is compiled as a chain (`compiler.host_chain`), training in sections, some
+on the host (in torch), the others compiled for the device, each by itself. See `compiler.sections` for the cut."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 
-from tbuda_lab.core.compiler.integer_outputs import meant_by, sections_of_host, with_grid_integers
+from tbuda_lab.core.compiler.integer_outputs import meant_by, sections_of_host
 from tbuda_lab.core.compiler.pipeline import compile_graph
-from tbuda_lab.core.compiler.rams import keeps_state
 from tbuda_lab.core.compiler.result import CompileResult
 from tbuda_lab.core.compiler.sections import Section, cut_graph, gradients_into, places_report
 from tbuda_lab.core.device import DeviceSpec
@@ -23,7 +22,8 @@ OverridesOf = Callable[[Graph], tuple[Override, ...]]
 
 @dataclasses.dataclass(frozen=True)
 class SplitResult:
-    """A model compiled in sections, in the order in which they run. reasons: a note for each op on the host."""
+    """A model compiled for training in sections, in the order in which they run. reasons: a note for each op on the
+    host."""
 
     graph: Graph
     sections: tuple[Section, ...]
@@ -49,18 +49,18 @@ def compile_with_fallback(
     overrides_of: OverridesOf = lambda graph: (),
     automatic: bool = True,
 ) -> CompileResult | SplitResult:
-    """Compile for the device as `compile_graph` does; a model with ops that only the host can run becomes sections.
+    """Compile for the device as `compile_graph` does. A model with ops that only the host can run gets a chain
+    (`CompileResult.chain`); for training it becomes sections.
 
     automatic: whether ops that the compiler refuses go to the host; without it they raise `UnsupportedOp`. Raises the
     compiler's other errors.
     """
-    if keeps_state(graph):  # its sections are programs of one netlist, which share its rams
+    if options.training is None:
         own = dataclasses.replace(options, cpu_fallback="automatic" if automatic else "named")
         return compile_graph(graph, spec, own, overrides_of(graph))
     refused: dict[str, str] = {}
     while True:
-        whole = graph if options.training is not None else with_grid_integers(graph, spec, refused)
-        cut = cut_graph(whole, options, automatic, sections_of_host(refused))
+        cut = cut_graph(graph, options, automatic, sections_of_host(refused))
         cut.refuse_lost_writes()
         compiled: list[Section] = []
         try:

@@ -108,13 +108,14 @@ class HostChain:
         """What a stage of the device is given, by its INPUT nodes."""
         return {name: values[value] for name, value in stage.reads.items()}
 
+    @property
+    def output_names(self) -> list[str]:
+        """Of the model's outputs, in its order."""
+        return [n.name for n in self.graph.outputs if WRITES not in n.attrs]
+
     def outputs(self, values: Values) -> list[torch.Tensor]:
         """The model's outputs, in its order."""
-        return [
-            as_type(values[n.name], str(n.attrs.get("dtype", "float32")))
-            for n in self.graph.outputs
-            if WRITES not in n.attrs
-        ]
+        return [as_type(values[n], str(self.graph[n].attrs.get("dtype", "float32"))) for n in self.output_names]
 
     def work(self) -> tuple[HostWork, ...]:
         """What the host does for one input, section by section."""

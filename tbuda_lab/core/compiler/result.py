@@ -33,7 +33,6 @@ from tbuda_lab.core.epochsim import simulate, simulated_cycles
 from tbuda_lab.core.errors import Diagnostic, NetlistError
 from tbuda_lab.core.formats import round_to
 from tbuda_lab.core.graph import Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.netlist.check import CheckCache
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
@@ -87,9 +86,7 @@ class CompileResult:
     @property
     def output_names(self) -> list[str]:
         """Of what a run gives, in its order."""
-        if self.chain is None:
-            return [b.name for b in self.outputs]
-        return [n.name for n in self.graph.outputs if WRITES not in n.attrs]
+        return [b.name for b in self.outputs] if self.chain is None else self.chain.output_names
 
     def device_feeds(self, feeds: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         """What the device is given for inputs of the model, by the INPUT nodes of its traced graph; what the host runs

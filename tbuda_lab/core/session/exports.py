@@ -20,7 +20,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import CompileResult, check_netlist
 from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
-from tbuda_lab.core.errors import InputError, OutputError, not_supported
+from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.files import atomic_file, atomic_text, csv_text, file_stem
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import to_json
@@ -355,11 +355,6 @@ def export_tti(
     from tbuda_lab.core.tti import as_trained, loaded_of, model_facts, write_image
 
     result = session.compile()
-    if result.chain is not None:
-        raise not_supported(
-            f"an image of {session.name!r}, of which the host runs a part",
-            "TTDevice.compile_to_image writes one in sections",
-        )
     title = name or session.name
     modules = IMAGE_MODULES.get(session) or model_facts(session.model, title, result.graph)
     loaded = loaded_of(result, title, modules)

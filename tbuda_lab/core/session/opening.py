@@ -70,7 +70,7 @@ def open_image(
     from tbuda_lab.core.tti.weights import sample_of
 
     loaded = load_image(path)
-    if loaded.sections:
+    if loaded.chain is not None:
         raise InputError(
             f"{path} is an image in sections, of which the host runs some: TTDevice.load_image and `tbuda "
             "run` run it; give the model itself to open it in a session"

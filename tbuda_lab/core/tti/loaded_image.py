@@ -19,7 +19,6 @@ from tbuda_lab.core import passes
 from tbuda_lab.core.balancer.types import copied_from
 from tbuda_lab.core.bindings import InputBinding, OutputBinding, WeightBinding, input_binding
 from tbuda_lab.core.compiler import CompileResult, host_parameters
-from tbuda_lab.core.compiler.fallback import SplitResult
 from tbuda_lab.core.compiler.host_chain import HostChain
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import cycles_csv
@@ -52,8 +51,8 @@ class LoadedImage:
     name -> (t, R, C), as in `CompileResult`. weight_queues: the queues among them that hold weights, folded and
     arranged or as they are. signature: of the graph after the passes, weights aside. cycles: the table of
     `epochsim.cycles_csv`. manifest: of the archive it was read from. weights: those that it trains, where it was
-    compiled for that. sections: of a model of which the host runs a part (see `compiler.fallback`): `graph` is that of
-    the whole model, `netlist` and what belongs to it are those of the largest section of the device.
+    compiled for that. chain: of a model of which the host runs a part (see `compiler.host_chain`): `graph` is that of
+    the whole model, `netlist` and what belongs to it are the device's part.
     """
 
     name: str
@@ -71,8 +70,12 @@ class LoadedImage:
     cycles: str
     manifest: dict[str, Any]
     weights: tuple[WeightBinding, ...] = ()
-    sections: tuple[LoadedSection, ...] = ()
     chain: HostChain | None = None
+
+    @property
+    def output_names(self) -> list[str]:
+        """Of what a run gives, in its order."""
+        return [b.name for b in self.outputs] if self.chain is None else self.chain.output_names
 
     def unrounded_parameters(self) -> dict[str, np.ndarray]:
         """The parameters: an image holds them in their formats."""
@@ -102,10 +105,10 @@ class LoadedImage:
         where it is. Raises `InputError` for an unknown name, a wrong shape, weights that are still missing, or weights
         for which the model would be another one.
         """
-        if self.sections:
+        if self.chain is not None:
             raise InputError(
-                f"{self.name} is an image in sections, whose weights stay as they were compiled; compile "
-                "the model with the new ones, compile_to_image"
+                f"{self.name} is an image in sections of host and device, whose weights stay as they were compiled; "
+                "compile the model with the new ones, compile_to_image"
             )
         graph = with_parameters(self.graph, values)
         still = absent(graph)
@@ -145,29 +148,6 @@ class LoadedImage:
             inputs=tuple(input_binding(n) for n in lowered.inputs if n.name in self.netlist.queues),
             outputs=tuple(dataclasses.replace(o, recipe=recipes[o.name]) for o in self.outputs),
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadedSection:
-    """A part of a model that runs in one place, "host" or "device"; see `compiler.fallback.Section`. result: of a
-    section of the device."""
-
-    place: str
-    graph: Graph
-    result: LoadedImage | None = None
-
-    @property
-    def gives(self) -> dict[str, str]:
-        """By OUTPUT node the value that it delivers."""
-        return {node.name: node.sources[0] for node in self.graph.outputs}
-
-
-def loaded_sections(split: SplitResult, name: str) -> tuple[LoadedSection, ...]:
-    """The sections of a compiled model."""
-    return tuple(
-        LoadedSection(s.place, s.graph, None if s.result is None else loaded_of(s.result, f"{name}.{k}"))
-        for k, s in enumerate(split.sections)
-    )
 
 
 def with_parameters(graph: Graph, values: Mapping[str, np.ndarray]) -> Graph:
@@ -215,6 +195,7 @@ def loaded_of(result: CompileResult, name: str, modules: tuple[ModuleFacts, ...]
         cycles_csv(result),
         {},
         result.weights,
+        result.chain,
     )
 
 
@@ -253,15 +234,7 @@ def on_chips(loaded: LoadedImage, chips: Sequence[int]) -> LoadedImage:
     )
     overrides = tuple(_override(o, to) for o in loaded.overrides)
     netlist = _rename(loaded.netlist, to)
-    sections = []
-    for section in loaded.sections:
-        part = section.result
-        if part is not None and part.netlist is loaded.netlist:
-            part = dataclasses.replace(part, device=device, netlist=netlist, overrides=overrides)
-        elif part is not None:
-            part = on_chips(part, chips)
-        sections.append(dataclasses.replace(section, result=part))
-    return dataclasses.replace(loaded, device=device, netlist=netlist, overrides=overrides, sections=tuple(sections))
+    return dataclasses.replace(loaded, device=device, netlist=netlist, overrides=overrides)
 
 
 def _rename(netlist: Netlist, to: dict[int, int]) -> Netlist:

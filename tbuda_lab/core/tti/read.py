@@ -13,7 +13,7 @@ import torch
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.bindings import InputBinding, OutputBinding, WeightBinding
-from tbuda_lab.core.compiler.sections import SENT
+from tbuda_lab.core.compiler.host_chain import HostChain, Stage
 from tbuda_lab.core.device import ARCHS, DeviceSpec
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import Budget, shape_text
@@ -31,7 +31,8 @@ from tbuda_lab.core.netlist.schema import Netlist, Queue
 from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.options import CompileOptions, TrainingOptions, options_from_json
 from tbuda_lab.core.overrides import from_json
-from tbuda_lab.core.tti.loaded_image import LoadedImage, LoadedSection, ModuleFacts, in_order
+from tbuda_lab.core.runner import program_ends
+from tbuda_lab.core.tti.loaded_image import LoadedImage, ModuleFacts, in_order
 from tbuda_lab.core.tti.manifest import SECTION, TILE_DIM, VERSION
 from tbuda_lab.core.tti.tensors import MAX_TENSOR, file_of, tensor_of
 
@@ -63,7 +64,7 @@ def load_image(path: str | Path) -> LoadedImage:
     with Archive(path) as archive:
         image = image_of(archive)
         reader = _ImageReader(archive, image)
-        return reader.with_sections(reader.load())
+        return reader.with_chain(reader.load())
 
 
 def ours(manifest: Mapping[str, Any]) -> bool:
@@ -76,24 +77,6 @@ def _shape(queue: Queue) -> tuple[int, int, int]:
     z, rows, cols = queue.blocking.tiles(queue.grid_size)
     height, width = queue.tile_dim or TILE_DIM
     return z, rows * height, cols * width
-
-
-class _Folder:
-    """A folder of an archive, as an archive."""
-
-    def __init__(self, archive: Files, folder: str) -> None:
-        self.archive, self.path, self.prefix = archive, archive.path, f"{folder}/"
-        inside = [m for m in archive.members.values() if m.name.startswith(self.prefix)]
-        self.members = {
-            m.name.removeprefix(self.prefix): dataclasses.replace(m, name=m.name.removeprefix(self.prefix))
-            for m in inside
-        }
-
-    def read(self, name: str, most: int) -> bytes:
-        return self.archive.read(self.prefix + name, most)
-
-    def text(self, name: str, most: int) -> str:
-        return self.archive.text(self.prefix + name, most)
 
 
 def _forward(part: object) -> bool:
@@ -146,7 +129,9 @@ class _ImageReader:
         if empty and not withheld:
             raise self._wrong(f"there is no tensor for queue {empty[0]!r}")
         self._complete(graph, withheld)
-        if "sections" not in section:
+        if "sections" in section:
+            raise self._wrong("it is in sections, as earlier versions wrote them; compile_to_image writes it anew")
+        if "chain" not in section:
             self._ends_agree(graph, inputs, outputs)
         plan, trained = self._training(arrays, netlist)
         if plan is not None:
@@ -169,35 +154,57 @@ class _ImageReader:
             weights=trained,
         )
 
-    def with_sections(self, loaded: LoadedImage) -> LoadedImage:
-        """The image with the sections that it names, each checked against those before it."""
-        if "sections" not in self.section:
+    def with_chain(self, loaded: LoadedImage) -> LoadedImage:
+        """The image with the stages that it names, each checked against those before it."""
+        if "chain" not in self.section:
             return loaded
-        sections, available = [], {node.name for node in loaded.graph.inputs}
+        chain = self._dict(self.section, "chain")
         arrays = {str(d): self._tensor(n, f"array {d}") for d, n in self._dict(self.section, "arrays").items()}
-        for record in self._list(self.section, "sections"):
-            if not isinstance(record, dict) or record.get("place") not in ("host", "device"):
-                raise self._wrong("a section is not of the host or the device")
-            graph = self._graph(self._text_field(record, "graph"), arrays)
-            self._complete(graph, False)
-            result = None
-            if record["place"] == "device":
-                result = dataclasses.replace(loaded, graph=graph, modules=())
-                if "folder" in record:
-                    folder = str(self.folder / self._text_field(record, "folder"))
-                    part = _Folder(self.archive, folder)
-                    result = dataclasses.replace(_ImageReader(part, image_of(part)).load(), graph=graph)
-                self._ends_agree(graph, result.inputs, result.outputs)
-            section = LoadedSection(record["place"], graph, result)
-            missing = [node.name for node in graph.inputs if node.name not in available]
+        device = self._graph(self._text_field(chain, "device"), arrays)
+        self._ends_agree(device, loaded.inputs, loaded.outputs)
+        stages, available = [], {node.name for node in loaded.graph.inputs}
+        for record in self._list(chain, "stages"):
+            stage = self._stage(record, arrays, loaded, device)
+            missing = [value for value in stage.reads.values() if value not in available]
             if missing:
-                raise self._wrong(f"a section reads {missing[0]!r}, which no section before it gives")
-            available |= {source if name.endswith(SENT) else name for name, source in section.gives.items()}
-            sections.append(section)
-        lost = [node.name for node in loaded.graph.outputs if node.name not in available]
-        if lost or not sections:
-            raise self._wrong(f"no section gives {lost[0]!r}" if lost else "it has no sections")
-        return dataclasses.replace(loaded, sections=tuple(sections))
+                raise self._wrong(f"a stage reads {missing[0]!r}, which no stage before it gives")
+            available |= set(stage.gives.values())
+            stages.append(stage)
+        lost = [n.name for n in loaded.graph.outputs if WRITES not in n.attrs and n.name not in available]
+        if lost or not stages:
+            raise self._wrong(f"no stage gives {lost[0]!r}" if lost else "it has no stages")
+        names = self._dict(chain, "dtypes")
+        dtypes: dict[str, torch.dtype] = {}
+        for value in {value for stage in stages for value in stage.gives.values()}:
+            dtype = getattr(torch, str(names.get(value)), None)
+            if not isinstance(dtype, torch.dtype):
+                raise self._wrong(f"{value!r} is given as {names.get(value)!r}, which is no type of torch")
+            dtypes[value] = dtype
+        return dataclasses.replace(loaded, chain=HostChain(loaded.graph, tuple(stages), device, (), dtypes))
+
+    def _stage(self, record: Any, arrays: Mapping[str, np.ndarray], loaded: LoadedImage, device: Graph) -> Stage:
+        """A stage whose ends are those of its program, or of the host's graph, and of the shapes of the model."""
+        if not isinstance(record, dict) or record.get("place") not in ("host", "device"):
+            raise self._wrong("a stage is not of the host or the device")
+        graph = self._graph(self._text_field(record, "graph"), arrays)
+        self._complete(graph, False)
+        reads, gives, keeps = (self._texts(record, part) for part in ("reads", "gives", "keeps"))
+        program, ends = "", graph
+        taken, given = {n.name for n in graph.inputs}, {n.name for n in graph.outputs}
+        if record["place"] == "device":
+            program, ends = self._text_field(record, "program"), device
+            inputs, outputs = program_ends(loaded, program)
+            taken, given = {source for b in inputs for source in b.sources}, {b.name for b in outputs}
+        if taken != set(reads) or not {*gives, *keeps} <= given or (keeps and record["place"] == "device"):
+            raise self._wrong(f"a stage reads {', '.join(reads)} and gives {', '.join(gives)}, which are not its ends")
+        model = loaded.graph.nodes
+        for end, value in (*reads.items(), *gives.items(), *keeps.items()):
+            if value not in model or end not in ends or model[value].shape != ends[end].shape:
+                raise self._wrong(f"a stage has {end!r} for {value!r}, which the model does not have in that shape")
+        rams = [value for value in keeps.values() if model[value].kind is not NodeKind.PARAMETER]
+        if rams:
+            raise self._wrong(f"a stage keeps {rams[0]!r}, which is no parameter of the model")
+        return Stage(record["place"], graph, program, reads, gives, keeps)
 
     # -- the parts ---------------------------------------------------------------------------------------------
     def _settings(self) -> tuple[CompileOptions, tuple[Any, ...]]:
@@ -441,6 +448,12 @@ class _ImageReader:
         value = record.get(name)
         if not isinstance(value, dict):
             raise self._wrong(f"{name} is not an object")
+        return value
+
+    def _texts(self, record: Mapping[str, Any], name: str) -> dict[str, str]:
+        value = self._dict(record, name)
+        if not all(isinstance(text, str) for text in value.values()):
+            raise self._wrong(f"{name} is no object of texts")
         return value
 
     def _list(self, record: Mapping[str, Any], name: str) -> list[Any]:

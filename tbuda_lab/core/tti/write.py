@@ -15,6 +15,7 @@ import numpy as np
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.compiler.host_chain import HostChain
 from tbuda_lab.core.device.descriptor import cluster_text, device_text
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import atomic_file, file_stem
@@ -51,7 +52,7 @@ def image_files(
             f"{loaded.name} was compiled for training: its image keeps weights and the optimizer's state; "
             "write it with weights"
         )
-    if loaded.sections and not weights:
+    if loaded.chain is not None and not weights:
         raise InputError(
             f"{loaded.name} has sections that the host runs: its image keeps weights; write it with weights"
         )
@@ -64,7 +65,6 @@ def image_files(
     graph_file = f"module_files/{name}.graph"
     texts = {graph_file: store.graph(loaded.graph, weights, "module.")}
     inputs, outputs = _bindings(loaded, store, weights, texts)
-    sections, parts = _sections(loaded, store, texts, dump_format)
     ours = {
         "graph": graph_file,
         "weights": weights,
@@ -74,7 +74,7 @@ def image_files(
         "training": _training(loaded, store, texts),
         "arrays": store.arrays,
     }
-    ours |= {"sections": sections} if sections else {}
+    ours |= {"chain": _chain(loaded.chain, store, texts)} if loaded.chain is not None else {}
     netlist = f"{name}_netlist.yaml"
     manifest = manifest_of(loaded, facts, netlist, tensors, ours)
     texts |= {
@@ -86,26 +86,22 @@ def image_files(
     }
     if loaded.cycles:
         texts[f"{name}_netlist.cycles.csv"] = loaded.cycles  # beside the netlist, as everywhere
-    files = [_text_file(n, t) for n, t in texts.items()] + store.files + parts
+    files = [_text_file(n, t) for n, t in texts.items()] + store.files
     return sorted((dataclasses.replace(f, name=f"{FOLDER}/{f.name}") for f in files), key=lambda f: f.name)
 
 
-def _sections(
-    loaded: LoadedImage, store: _Tensors, texts: dict[str, str], dump_format: str
-) -> tuple[list[dict[str, str]], list[File]]:
-    """The sections of a model of which the host runs a part, as plain data, and their files: a graph of a host section;
-    an image, in a folder of its own, of a device section other than that of which the netlist is the archive's own."""
-    records, files = [], []
-    for number, section in enumerate(loaded.sections):
-        file = f"module_files/sections/{number}.graph"
-        texts[file] = store.graph(section.graph, True, "section.")
-        record = {"place": section.place, "graph": file}
-        if section.result is not None and section.result.netlist is not loaded.netlist:
-            record["folder"] = folder = f"sections/{number}"
-            nested = image_files(section.result, ImageFacts(), dump_format=dump_format)
-            files += [dataclasses.replace(f, name=f"{folder}/{f.name}") for f in nested]
-        records.append(record)
-    return records, files
+def _chain(chain: HostChain, store: _Tensors, texts: dict[str, str]) -> dict[str, Any]:
+    """The stages of a model of which the host runs a part, as plain data; their graphs become texts of their own."""
+    stages = []
+    for number, stage in enumerate(chain.stages):
+        file = f"module_files/stages/{number}.graph"
+        texts[file] = store.graph(stage.graph, True, "stage.")
+        names = {"reads": dict(stage.reads), "gives": dict(stage.gives), "keeps": dict(stage.keeps)}
+        stages.append({"place": stage.place, "graph": file, "program": stage.program, **names})
+    texts["module_files/device.graph"] = store.graph(chain.device, True, "device.")
+    given = dict.fromkeys(value for stage in chain.stages for value in stage.gives.values())
+    dtypes = {value: str(chain.dtypes[value]).removeprefix("torch.") for value in given}
+    return {"device": "module_files/device.graph", "stages": stages, "dtypes": dtypes}
 
 
 def _json(data: Any) -> str:
