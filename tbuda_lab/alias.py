@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import Diagnostic, InputError, UnsupportedOp
 
 PACKAGES: dict[str, tuple[str, ...]] = {
     "pybuda": ("tbuda_lab.pybuda",),
@@ -25,6 +25,20 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 """Foreign name -> our packages that stand for it. The first is the package itself; a submodule comes from the first of
 them that has it."""
+
+
+WITHOUT_FORM = {
+    ("popxl", "cppimport"): (
+        "a custom op in C++",
+        "write it in Python: a class of popxl.CustomOp with evaluate, gradient and lower (docs/popxl.md)",
+    )
+}
+"""By foreign name and a module that its programs import: what that would make, which nothing here can, and what would
+work."""
+
+
+class ImportRefused(UnsupportedOp, ImportError):
+    """A module whose use has no form here."""
 
 
 class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -50,10 +64,21 @@ class AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self.foreign and not fullname.startswith(self.foreign + "."):
+            self._refuse(fullname)
             return None
         if self.home_of(fullname) is None:
             return None
         return importlib.machinery.ModuleSpec(fullname, self)
+
+    def _refuse(self, fullname: str) -> None:
+        """Raises `ImportRefused` for a module of `WITHOUT_FORM` that a program of ours imports."""
+        known = WITHOUT_FORM.get((self.foreign, fullname))
+        if known is not None and self.foreign in sys.modules:
+            what, instead = known
+            raise ImportRefused(
+                f"{fullname} cannot be imported: {what} has no form here; {instead}",
+                [Diagnostic("error", fullname, "import", f"{what} has no form here", instead)],
+            )
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         home = self.home_of(spec.name)

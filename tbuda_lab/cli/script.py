@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import runpy
 import sys
 import traceback
@@ -22,6 +23,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="run a Python script that imports pybuda, sambaflow or popxl on the simulated device",
         description="Run FILE as `python FILE` would, with our packages under the foreign names that it imports.",
     )
+    parser.add_argument(
+        "--replicas",
+        metavar="N",
+        help="replicas of popxl.Ir(replication='popdist'), those of all instances together",
+    )
     parser.add_argument("file", metavar="FILE", type=Path, help="the script")
     parser.add_argument("arguments", metavar="ARGS", nargs=argparse.REMAINDER, help="what the script gets as sys.argv")
     parser.set_defaults(handler=run)
@@ -34,7 +40,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"there is no script {path}")
     for name in alias.available():
         alias.install(name)
-    argv, search = sys.argv, list(sys.path)
+    argv, search, variables = sys.argv, list(sys.path), dict(os.environ)
+    from tbuda_lab.dialects.replicas import TOTAL, asked_for_replicas
+
+    if arguments.replicas is not None:
+        os.environ[TOTAL] = arguments.replicas
     sys.argv = [str(path), *arguments.arguments]
     sys.path.insert(0, str(path.resolve().parent))
     try:
@@ -57,4 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     finally:
         sys.argv, sys.path[:] = argv, search
+        if arguments.replicas is not None:
+            os.environ.pop(TOTAL, None)
+            os.environ |= {TOTAL: variables[TOTAL]} if TOTAL in variables else {}
+            if not asked_for_replicas():
+                print(f"--replicas {arguments.replicas}: no popxl.Ir(replication='popdist') was made", file=sys.stderr)
     return 0

@@ -1,6 +1,7 @@
 """The host program of a dialect: which tensors the host pushes, which programs of the netlist it runs, what it pops.
 
-It is data, stored as JSON in an image, and `execute` is the only way in which a dialect runs anything.
+It is data, stored as JSON in an image (`core.files.codec` reads it), and `execute` is the only way in which a dialect
+runs anything. The word `step` of each says what it is.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.files.codec import of_plain, to_plain
 from tbuda_lab.core.runner import join_elements as _joined
 from tbuda_lab.dialects.replicas import Replica, average_gradients, collective
 from tbuda_lab.dialects.slots import SlotValues
@@ -25,6 +27,7 @@ class Push:
     """The host writes the next entry of an input's queue on every replica."""
 
     tensor: str
+    step: Literal["push"] = "push"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Run:
 
     program: str
     params: tuple[tuple[str, int], ...] = ()
+    step: Literal["run"] = "run"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Pop:
     """The host takes one entry of an output's queue from every replica."""
 
     tensor: str
+    step: Literal["pop"] = "pop"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Collective:
     """The replicas' gradients of some weights become their mean, summed in order of the replicas."""
 
     tensors: tuple[str, ...]
+    step: Literal["collective"] = "collective"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Load:
 
     tensor: str
     region: str
+    step: Literal["load"] = "load"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +71,7 @@ class Store:
 
     tensor: str
     region: str
+    step: Literal["store"] = "store"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +79,7 @@ class SetScalar:
     """A number of the optimizer ("lr", "momentum", ...) takes the value that the caller gives for it."""
 
     name: str
+    step: Literal["set_scalar"] = "set_scalar"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +88,7 @@ class HostLoop:
 
     count: int
     body: tuple[Step, ...]
+    step: Literal["loop"] = "loop"
 
 
 # -- steps on slots (see `slots`): what writes a slot writes both copies, the host's and the device's ------------------
@@ -88,6 +98,7 @@ class LoadStream:
 
     stream: str
     slot: str
+    step: Literal["load_stream"] = "load_stream"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +107,7 @@ class StoreStream:
 
     stream: str
     slot: str
+    step: Literal["store_stream"] = "store_stream"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +115,7 @@ class Take:
     """The host takes what a program has left in a slot."""
 
     slot: str
+    step: Literal["take"] = "take"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +123,7 @@ class Move:
     """Slots take the tensors of others, all at once: (target, source) pairs."""
 
     pairs: tuple[tuple[str, str], ...]
+    step: Literal["move"] = "move"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +134,7 @@ class HostOp:
     ins: tuple[str, ...]
     outs: tuple[str, ...]
     attrs: str
+    step: Literal["host_op"] = "host_op"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +144,7 @@ class LoadRemote:
     buffer: int
     offset: str
     slot: str
+    step: Literal["load_remote"] = "load_remote"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,17 +154,21 @@ class StoreRemote:
     buffer: int
     offset: str
     slot: str
+    step: Literal["store_remote"] = "store_remote"
 
 
 @dataclasses.dataclass(frozen=True)
 class Exchange:
-    """A collective between replicas: each gives a slot's tensor and takes one. groups: by replica that of its group."""
+    """A collective between replicas: each gives a slot's tensor and takes one. groups: by replica that of its group;
+    size: of what each gives, in bytes."""
 
     kind: str
     groups: tuple[int, ...]
     slot: str
     into: str
     attrs: str
+    size: int
+    step: Literal["exchange"] = "exchange"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,6 +177,7 @@ class Print:
 
     slot: str
     attrs: str
+    step: Literal["print"] = "print"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +187,7 @@ class Branch:
     condition: str
     then: tuple[Step, ...]
     otherwise: tuple[Step, ...]
+    step: Literal["branch"] = "branch"
 
 
 Step = (
@@ -188,27 +210,6 @@ Step = (
     | Print
     | Branch
 )
-_KINDS: dict[str, type[Any]] = {
-    "push": Push,
-    "run": Run,
-    "pop": Pop,
-    "load": Load,
-    "store": Store,
-    "collective": Collective,
-    "set_scalar": SetScalar,
-    "loop": HostLoop,
-    "load_stream": LoadStream,
-    "store_stream": StoreStream,
-    "take": Take,
-    "move": Move,
-    "host_op": HostOp,
-    "load_remote": LoadRemote,
-    "store_remote": StoreRemote,
-    "exchange": Exchange,
-    "print": Print,
-    "branch": Branch,
-}
-_WORDS = {kind: word for word, kind in _KINDS.items()}
 _BLOCKS = {HostLoop: ("body",), Branch: ("then", "otherwise")}
 MAX_TURNS = 1 << 16
 """Turns of a loop in a program that is read."""
@@ -227,7 +228,7 @@ class HostProgram:
         return HostProgram(tuple(pair for pair in self.steps if pair[0] in sections))
 
     def to_json(self) -> list[dict[str, Any]]:
-        return [{"section": section, **_plain(step)} for section, step in self.steps]
+        return [{"section": section, **to_plain(step)} for section, step in self.steps]
 
     @classmethod
     def from_json(cls, data: Any, nests: bool = False) -> HostProgram:
@@ -235,89 +236,43 @@ class HostProgram:
         not write, and for loops of more than `MAX_TURNS` altogether."""
         if not isinstance(data, list):
             raise InputError("a host program is a list of steps")
-        depth = 0 if nests else MAX_DEPTH
-        return cls(tuple((_text(entry.get("section", "")), _step(entry, depth)) for entry in map(_entry, data)))
+        steps = []
+        for number, entry in enumerate(data):
+            where = f"step {number} of the host program"
+            if not isinstance(entry, dict):
+                raise InputError(f"{where} is a map, not {type(entry).__name__}")
+            section: str = of_plain(str, entry.get("section", ""), f"{where}: section")
+            own = {name: value for name, value in entry.items() if name != "section"}
+            step: Step = of_plain(cast(Any, Step), own, where)
+            _refuse_excess(step, where, MAX_DEPTH if nests else 1)
+            steps.append((section, step))
+        return cls(tuple(steps))
 
 
-def _entry(data: Any) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise InputError(f"a step of a host program is a map, not {type(data).__name__}")
-    return data
-
-
-def _plain(step: Step) -> dict[str, Any]:
-    fields = {f.name: getattr(step, f.name) for f in dataclasses.fields(step)}
-    for name in _BLOCKS.get(type(step), ()):
-        fields[name] = [_plain(inner) for inner in fields[name]]
-    if isinstance(step, Run):
-        fields["params"] = dict(step.params)
-    return {"step": _WORDS[type(step)], **{k: _listed(v) for k, v in fields.items()}}
-
-
-def _listed(value: Any) -> Any:
-    return [_listed(v) for v in value] if isinstance(value, tuple) else value
-
-
-def _step(data: Mapping[str, Any], depth: int = 0, turns: int = 1) -> Step:
-    """turns: how often the loops around it run it."""
-    word = data.get("step")
-    kind = _KINDS.get(word) if isinstance(word, str) else None
-    fields = {} if kind is None else {f.name: str(f.type) for f in dataclasses.fields(kind)}
-    if kind is None or set(data) - {"step", "section"} != set(fields):
-        raise InputError(f"no step of a host program: {str(data)[:80]}; there are {', '.join(_KINDS)}")
-    if depth > MAX_DEPTH and kind in _BLOCKS:
-        raise InputError("loops inside each other are too many here; write one after the other")
-    values: dict[str, Any] = {}
-    if kind is HostLoop:
-        turns *= _whole(data["count"], 1, MAX_TURNS)
+def _refuse_excess(step: Step, where: str, depth: int, turns: int = 1) -> None:
+    """Raises `InputError` for numbers out of range, and for loops that are too deep or take too long. depth: how many
+    blocks may be inside each other; turns: how often the loops around a step run it."""
+    if type(step) in _BLOCKS and depth < 1:
+        raise InputError(f"{where}: loops inside each other are too many here; write one after the other")
+    least, most = (1, MAX_TURNS) if isinstance(step, HostLoop) else (0, 1 << 31)
+    numbers = [v for f in dataclasses.fields(step) for v in _numbers(getattr(step, f.name))]
+    wrong = next((n for n in numbers if not least <= n <= most), None)
+    if wrong is not None:
+        raise InputError(f"{where}: {wrong} is no whole number from {least} to {most}")
+    if isinstance(step, HostLoop):
+        turns *= step.count
         if turns > MAX_TURNS:
-            raise InputError(f"loops inside each other run {turns} times, more than {MAX_TURNS}")
-    for name, form in fields.items():
-        value = data[name]
-        if form == "tuple[Step, ...]":
-            values[name] = tuple(_step(_entry(inner), depth + 1, turns) for inner in _list(value))
-        elif name == "params":
-            values[name] = tuple((k, _whole(v, 0, 1 << 31)) for k, v in _entry(value).items())
-        elif form == "int":
-            values[name] = _whole(value, 1, MAX_TURNS if kind is HostLoop else 1 << 31)
-        elif form == "tuple[int, ...]":
-            values[name] = tuple(_whole(v, 0, MAX_TURNS) for v in _list(value))
-        elif form == "tuple[tuple[str, str], ...]":
-            values[name] = tuple(_pair(v) for v in _list(value))
-        elif form == "tuple[str, ...]":
-            values[name] = tuple(map(_text, _list(value)))
-        else:
-            values[name] = _text(value)
-    step: Step = kind(**values)
-    return step
+            raise InputError(f"{where}: loops inside each other run {turns} times, more than {MAX_TURNS}")
+    for name in _BLOCKS.get(type(step), ()):
+        for inner in getattr(step, name):
+            _refuse_excess(inner, where, depth - 1, turns)
 
 
-def _pair(value: Any) -> tuple[str, str]:
-    texts = [_text(v) for v in _list(value)]
-    if len(texts) != 2:
-        raise InputError(f"a step of a host program has {str(value)[:80]} where two names are expected")
-    return texts[0], texts[1]
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise InputError(f"a step of a host program has {str(value)[:80]} where a list is expected")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"a step of a host program has {str(value)[:80]} where a name is expected")
-    return value
-
-
-def _whole(value: Any, least: int, most: int) -> int:
-    if type(value) is not int or not least <= value <= most:
-        shown = str(value)[:80] if not isinstance(value, int) or value.bit_length() < 200 else "a huge number"
-        raise InputError(
-            f"a step of a host program has {shown} where a whole number from {least} to {most} is expected"
-        )
-    return value
+def _numbers(value: Any) -> list[int]:
+    """The whole numbers in a field that holds no steps."""
+    if isinstance(value, tuple):
+        return [n for part in value for n in _numbers(part)]
+    return [value] if isinstance(value, int) else []
 
 
 HOST_FUNCTIONS: dict[str, Callable[[Mapping[str, Any], Sequence[np.ndarray]], Sequence[np.ndarray]]] = {}

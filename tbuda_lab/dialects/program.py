@@ -25,7 +25,7 @@ from tbuda_lab.core.files import Budget, atomic_file, parse_json, parse_npy
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, GraphError, NodeKind, parse_graph, print_graph
-from tbuda_lab.core.graph.phases import direction_of, forward_part
+from tbuda_lab.core.graph.phases import direction_of, forward_part, netlist_part
 from tbuda_lab.core.graph.text import array_table
 from tbuda_lab.core.graph.verify import problems
 from tbuda_lab.core.netlist import dumps
@@ -35,8 +35,26 @@ from tbuda_lab.core.overrides import Override, from_json, to_json
 from tbuda_lab.core.passes.autograd.optimizers import check_optimizer
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.tti.weights import sample_of, without_weights
-from tbuda_lab.dialects.host_program import HostLoop, HostProgram, SetScalar, execute, steps_of
-from tbuda_lab.dialects.replicas import MODES, Replica, RunSchedule, SectionTime, schedule, sync_cycles
+from tbuda_lab.dialects.host_program import (
+    Branch,
+    Exchange,
+    HostLoop,
+    HostProgram,
+    Run,
+    SetScalar,
+    Step,
+    execute,
+    steps_of,
+)
+from tbuda_lab.dialects.replicas import (
+    MODES,
+    Replica,
+    RunSchedule,
+    SectionTime,
+    collective_cycles,
+    schedule,
+    sync_cycles,
+)
 
 SUFFIX = ".pef"
 FOLDER = "unzipped_tti"
@@ -367,6 +385,49 @@ def schedules(result: CompileResult, replicas: int = 2, reduce_on_device: bool =
     return {mode: schedule(sections, sync, mode) for mode in MODES}
 
 
+MOST_SHOWN = 512
+"""Entries of the timeline of a run; what comes after is in its cycles alone."""
+
+
+def run_schedule(program: HostProgram, result: CompileResult) -> RunSchedule:
+    """When each epoch and each collective between replicas runs in a program of slots: one after the other, as the
+    host's steps have it. Of a branch the longer side counts. Steps of the host take no time of the device."""
+    sections = sections_of(result)
+    of_part: dict[str, list[int]] = {}
+    for epoch in result.placement.epochs:
+        of_part.setdefault(f"run_{netlist_part(epoch.direction)}", []).append(epoch.index)
+    on_device: list[tuple[int, float, float]] = []
+    on_link: list[tuple[str, float, float]] = []
+
+    def note(entries: list[Any], entry: tuple[Any, float, float]) -> float:
+        if len(entries) < MOST_SHOWN:
+            entries.append(entry)
+        return entry[2]
+
+    def follow(steps: Sequence[Step], time: float) -> float:
+        for step in steps:
+            if isinstance(step, Run):
+                turns = dict(step.params).get("p_loop_count", 1)
+                for k in of_part.get(step.program, ()):
+                    time = note(on_device, (k, time, time + turns * sections[k].cycles))
+            elif isinstance(step, Exchange):
+                cycles = collective_cycles(step.kind, step.size, step.groups, result.device, json.loads(step.attrs))
+                time = note(on_link, (f"{step.kind} of {step.slot}", time, time + cycles))
+            elif isinstance(step, HostLoop):
+                end = first = follow(step.body, time)
+                for _ in range(step.count - 1):
+                    if len(on_device) + len(on_link) >= MOST_SHOWN:
+                        break
+                    end = follow(step.body, end)
+                time += step.count * (first - time)
+            elif isinstance(step, Branch):
+                time = max(follow(step.then, time), follow(step.otherwise, time))
+        return time
+
+    cycles = follow([step for _, step in program.steps], 0.0)
+    return RunSchedule("normal", cycles, tuple(on_device), tuple(on_link))
+
+
 # -- the workbench's frame ---------------------------------------------------------------------------------------------
 def program_frame(program: GraphProgram, result: CompileResult, graphs: Sequence[Mapping[str, str]] = ()) -> Frame:
     """The frame "program": sections, the host program's steps, the schedule of every replica in every mode, and the
@@ -374,11 +435,16 @@ def program_frame(program: GraphProgram, result: CompileResult, graphs: Sequence
     sections = sections_of(result)
     count = max(1, program.replicas)
     timelines = {}
-    for mode, plan in schedules(result, count, program.reduce_on_device).items():
+    plans = (
+        schedules(result, count, program.reduce_on_device)
+        if program.record is None
+        else {"normal": run_schedule(program.host_program, result)}
+    )
+    for mode, plan in plans.items():
         timelines[mode] = {
             "cycles": plan.cycles,
             "device": [[section, start, end] for section, start, end in plan.device],
-            "link": [[weight, start, end] for weight, start, end in plan.link] if count > 1 else [],
+            "link": [[said, start, end] for said, start, end in plan.link] if count > 1 else [],
         }
     meta = {
         "graph": program.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,12 +14,16 @@ import torch
 from tbuda_lab.core.bindings import WeightBinding, decode, encode
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, not_supported
 from tbuda_lab.core.runner import Runner
 
 Named = TypeVar("Named")
 MODES = ("normal", "inorder", "optimal")
 """How gradients are synchronised: after the backward sections; beside them; and with updates in order of readiness."""
+
+TOTAL = "POPDIST_NUM_TOTAL_REPLICAS"
+INSTANCES = ("POPDIST_NUM_LOCAL_REPLICAS", "POPDIST_NUM_INSTANCES")
+MOST_REPLICAS = 1 << 10
 
 
 class Replica:
@@ -181,8 +186,8 @@ class SectionTime:
 
 @dataclasses.dataclass(frozen=True)
 class RunSchedule:
-    """One run in cycles. device: (number of the section, start, end) in the order in which they run; link: (weight,
-    start, end) of each synchronisation."""
+    """One run in cycles. device: (number of the section, start, end) in the order in which they run; link: (what
+    it is, start, end) of each synchronisation of gradients ("mean of w"), or of each collective."""
 
     mode: str
     cycles: float
@@ -190,18 +195,59 @@ class RunSchedule:
     link: tuple[tuple[str, float, float], ...]
 
 
+def ring_bytes(kind: str, size: int, members: int, local: bool = False) -> float:
+    """Bytes that go over each hop of a ring of so many replicas in a collective. size: of what each gives.
+
+    An all-reduce moves 2 (n - 1) / n of it (a reduce-scatter and an all-gather of the parts), a reduce-scatter half of
+    that, an all-gather n - 1 times it; a slice, and shards of what each has (local), nothing. These are the ring
+    algorithms of Thakur, Rabenseifner and Gropp, Optimization of Collective Communication Operations in MPICH
+    (IJHPCA 19, 2005), without their term for the start of a message. Raises `InputError` for another kind.
+    """
+    shares = {
+        "ReplicatedAllReduce": 2 * (members - 1) / members,
+        "ReplicatedReduceScatter": 0.0 if local else (members - 1) / members,
+        "ReplicatedAllGather": members - 1.0,
+        "ReplicatedSlice": 0.0,
+    }
+    if kind not in shares:
+        raise InputError(f"there is no collective {kind!r}")
+    return shares[kind] * size
+
+
+def rings_over_a_link(groups: Sequence[int]) -> int:
+    """How many rings share the busiest link where replicas stand in a row, each linked to the next, and the members of
+    every group make a ring in order. groups: by replica that of its group."""
+    over = np.zeros(len(groups) + 1, np.int64)
+    for group in dict.fromkeys(groups):
+        members = [k for k, own in enumerate(groups) if own == group]
+        np.add.at(over, members[:-1], 1)  # the way back from the last to the first has links of its own direction
+        np.subtract.at(over, members[1:], 1)
+    return int(np.cumsum(over).max(initial=0))
+
+
+def collective_cycles(
+    kind: str, size: int, groups: Sequence[int], device: DeviceSpec, attrs: Mapping[str, Any] | None = None
+) -> float:
+    """Cycles of a collective: `ring_bytes` over links of ethernet, which `rings_over_a_link` share. All groups run at
+    once. Raises `InputError` for another kind."""
+    members = sum(own == groups[0] for own in groups)
+    local = attrs is not None and attrs.get("op") == "local"
+    return ring_bytes(kind, size, members, local) * rings_over_a_link(groups) / device.eth_bytes_per_cycle
+
+
 def sync_cycles(
     sizes: Mapping[str, int], device: DeviceSpec, replicas: int, reduce_on_device: bool = False
 ) -> dict[str, float]:
     """Cycles to average the gradient of each weight over the replicas. sizes: bytes by weight.
 
-    On the devices a ring over ethernet moves 2 (n - 1) / n of the bytes over each link. By the host every device sends
-    its gradient over its own PCIe link and takes the mean back. One replica has nothing to synchronise.
+    On the devices it is an all-reduce (`collective_cycles`). By the host every device sends its gradient over its own
+    PCIe link and takes the mean back. One replica has nothing to synchronise.
     """
     if replicas < 2:
         return dict.fromkeys(sizes, 0.0)
     if reduce_on_device:
-        return {w: 2 * (replicas - 1) / replicas * n / device.eth_bytes_per_cycle for w, n in sizes.items()}
+        everyone = (0,) * replicas
+        return {w: collective_cycles("ReplicatedAllReduce", n, everyone, device) for w, n in sizes.items()}
     return {w: 2 * n / device.pcie_bytes_per_cycle for w, n in sizes.items()}
 
 
@@ -228,7 +274,7 @@ def schedule(sections: Sequence[SectionTime], sync: Mapping[str, float], mode: s
         link = start + sync.get(weight, 0.0)
         ready[weight] = link
         if link > start:
-            on_link.append((weight, start, link))
+            on_link.append((f"mean of {weight}", start, link))
 
     for k, section in numbered:
         if section.kind in ("gradnorm", "opt"):
@@ -260,3 +306,35 @@ def schedule(sections: Sequence[SectionTime], sync: Mapping[str, float], mode: s
 def makespan(sections: Sequence[SectionTime], sync: Mapping[str, float], mode: str) -> float:
     """Cycles of one run on replicas that synchronise gradients; see `schedule`."""
     return schedule(sections, sync, mode).cycles
+
+
+# -- instances ---------------------------------------------------------------------------------------------------------
+def total_replicas() -> int:
+    """How many replicas an `Ir(replication="popdist")` has: those of all instances, which are one process here.
+
+    Raises `NotSupported` where a launcher has divided them among several processes, which do not know each other, and
+    `InputError` for what is no number of replicas."""
+    _taken.add(TOTAL)
+    total = _number(TOTAL, 1)
+    if _number(INSTANCES[0], total) != total or _number(INSTANCES[1], 1) != 1:
+        raise not_supported(
+            f"one of several instances ({', '.join(f'{n}={os.environ.get(n)}' for n in (TOTAL, *INSTANCES))})",
+            f"all replicas run in one process: tbuda script --replicas {total} FILE",
+        )
+    return total
+
+
+_taken: set[str] = set()
+"""Variables that a program has asked for."""
+
+
+def asked_for_replicas() -> bool:
+    """Whether some program took the number of all instances' replicas."""
+    return TOTAL in _taken
+
+
+def _number(name: str, default: int) -> int:
+    text = os.environ.get(name, str(default))
+    if not (text.isascii() and text.isdecimal() and len(text) < 6 and 1 <= int(text) <= MOST_REPLICAS):
+        raise InputError(f"{name} is a whole number from 1 to {MOST_REPLICAS}, not {text[:40]!r}")
+    return int(text)

@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any
 
+from tbuda_lab.dialects.replicas import INSTANCES, TOTAL
+
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERR", "OFF")
 CACHE = "TBUDA_CACHE"
 WORKS = {
@@ -18,6 +20,9 @@ WORKS = {
     "POPART_LOG_CONFIG": "a JSON file with the level of each module, of which popxl's counts",
     "POPXL_CACHE_DIR": "the folder of placements, where TBUDA_CACHE says nothing",
     "POPART_CACHE_DIR": "as POPXL_CACHE_DIR",
+    TOTAL: "replicas of `Ir(replication='popdist')`, all of them in this process",
+    INSTANCES[0]: "the same number: a process is all instances",
+    INSTANCES[1]: "1, for the same reason",
 }
 """By variable what it says."""
 

@@ -33,12 +33,14 @@ NUMPY = {t.name: t.as_numpy() for t in dtypes._ALL}
 
 @dataclasses.dataclass
 class Settings:
-    """How programs are compiled. device: of the simulated grid; df: the format of activations and weights."""
+    """How programs are compiled. device: of the simulated grid; df: the format of activations and weights;
+    balancer_policy: as `CompileOptions` has it."""
 
     device: str = "wormhole_b0"
     df: DataFormat = DataFormat.Float32
     mode: str = "exact"
     strict: bool = False
+    balancer_policy: str = "default"
 
 
 SETTINGS = Settings()
@@ -46,7 +48,7 @@ SETTINGS = Settings()
 
 def options(**changes: Any) -> Settings:
     """Change how sessions that are made from now on compile: device=, df=, mode= ("exact", "golden", "device"),
-    strict=. Returns the settings. Raises `TypeError` for another name."""
+    strict=, balancer_policy=. Returns the settings. Raises `TypeError` for another name."""
     global SETTINGS
     SETTINGS = dataclasses.replace(SETTINGS, **changes)
     return SETTINGS
@@ -91,7 +93,7 @@ class Executable:
         self.report = realisations_of(self.blocks, self.settings.strict)
         self.result: CompileResult | None = None
         if self.parts:
-            chosen = CompileOptions(default_df_override=self.settings.df)
+            chosen = CompileOptions(default_df_override=self.settings.df, balancer_policy=self.settings.balancer_policy)
             self.result = compile_graph(segmenter.graph, self.settings.device, chosen)
         self.replicas = [self._replica() for _ in range(ir.replication_factor)]
         executors = [r.executor if r is not None else None for r in self.replicas]

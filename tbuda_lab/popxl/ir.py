@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tbuda_lab.dialects.replicas import total_replicas
 from tbuda_lab.popxl.graph import Graph, Op
 from tbuda_lab.popxl.replica_grouping import ReplicaGrouping
 from tbuda_lab.popxl.tensor import Tensor, TensorByRef, TensorSpec, graph_input, graph_output
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Ir:
-    """A program. replication: how many replicas run it; "popdist" is the number of instances, which here is 1."""
+    """A program. replication: how many replicas run it; "popdist": those of all instances, which are one
+    process here (`tbuda script --replicas N`); 1 where nothing says it. Raises `ValueError` for other values."""
 
     _ir_cache: ClassVar[weakref.WeakValueDictionary[int, Ir]] = weakref.WeakValueDictionary()
     _numbers: ClassVar[Iterable[int]] = itertools.count()
@@ -33,7 +35,7 @@ class Ir:
         self._buffers: list[RemoteBuffer] = []
         self._frozen = False
         self._num_host_transfers = 1
-        self._replication = 1 if replication == "popdist" else self._checked_replication(replication)
+        self._replication = total_replicas() if replication == "popdist" else self._checked_replication(replication)
         self._options: Any = None
         self._graphs: dict[str, Graph] = {}
         self._readonly_memmaps = False

@@ -70,6 +70,27 @@ def test_a_script_for_popart_is_told_what_runs(tmp_path: Path, capsys: pytest.Ca
         alias.install("popart")
 
 
+def test_a_custom_op_in_cpp_is_told_python_s_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "op.py").write_text("import popxl\nimport cppimport.import_hook\n")
+    assert main(["script", str(tmp_path / "op.py")]) == 1
+    message = capsys.readouterr().err
+    assert "a custom op in C++ has no form here" in message and "popxl.CustomOp" in message and "op.py" in message
+    (tmp_path / "op.py").write_text(
+        "import popxl\ntry:\n    import cppimport\nexcept ImportError:\n    print('none')\n"
+    )
+    assert main(["script", str(tmp_path / "op.py")]) == 0
+    assert capsys.readouterr().out == "none\n"
+
+
+def test_replicas_of_all_instances_are_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ir.py").write_text("import popxl\nprint(popxl.Ir(replication='popdist').replication_factor)\n")
+    assert main(["script", "--replicas", "16", str(tmp_path / "ir.py")]) == 0
+    assert main(["script", str(tmp_path / "ir.py")]) == 0  # the number is that run's alone
+    assert capsys.readouterr().out == "16\n1\n"
+    assert main(["script", "--replicas", "0", str(tmp_path / "ir.py")]) == 1
+    assert "POPDIST_NUM_TOTAL_REPLICAS is a whole number from 1 to" in capsys.readouterr().err
+
+
 def test_pytest_plugin(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("import pybuda\n")
     (tmp_path / "test_one.py").write_text("import pybuda.config\ndef test_it(): pybuda.config.CompilerConfig()\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -60,3 +60,28 @@ def test_what_does_not_fit_is_refused_by_name(data: Any, text: str) -> None:
 
 def test_some_fields_of_a_record() -> None:
     assert fields_of(Outer, {"limit": 3}, "outer", partly=True) == {"limit": 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    kind: Literal["named"] = "named"
+    text: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    parts: tuple[Named | Block, ...]
+    kind: Literal["block"] = "block"
+
+
+def test_records_are_told_apart_by_a_word_of_theirs() -> None:
+    record = Block((Named(), Block((Named(text="x"),))))
+    assert of_plain(Block, json.loads(json.dumps(to_plain(record))), "block") == record
+    for data, text in (
+        ({"kind": "named", "parts": []}, "block.kind is 'block', not 'named'"),
+        ({"parts": [{"kind": "other"}]}, "parts\\[0\\].kind is one of named, block, not 'other'"),
+        ({"parts": [{"text": "x"}]}, "kind is one of named, block, not None"),
+        ({"parts": [{"kind": "named", "parts": []}]}, "parts\\[0\\] has no field 'parts'"),
+    ):
+        with pytest.raises(InputError, match=text):
+            of_plain(Block, data, "block")

@@ -227,9 +227,20 @@ def test_the_host_program_is_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     program = next(iter(read_pef(path).graphs.values())).host_program
     assert HostProgram.from_json(json.loads(json.dumps(program.to_json()))) == program
     assert [section for section, _ in program.steps][-1] == "opt"
-    for wrong in ({"step": "call", "fn": "os.system"}, {"step": "run"}, {"step": "push", "tensor": "x", "more": 1}, 3):
-        with pytest.raises(InputError):
-            HostProgram.from_json([wrong])
+    push: dict[str, Any] = {"step": "push", "tensor": "x"}
+    deep = push
+    for _ in range(300):
+        deep = {"step": "loop", "count": 1, "body": [deep]}
+    for wrong, text in (
+        ({"step": "call", "fn": "os.system"}, "is one of push, run, .*, not 'call'"),
+        ({"tensor": "x"}, "is one of push, run"),
+        ({"step": "run"}, "lacks program"),
+        ({**push, "more": 1}, "no field 'more'"),
+        (3, "is a map, not int"),
+        (deep, "nested too deeply"),
+    ):
+        with pytest.raises(InputError, match=text):
+            HostProgram.from_json([wrong], nests=True)
 
 
 def test_names_stay_with_tensors() -> None:

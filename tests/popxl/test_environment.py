@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+import tbuda_lab.popxl as popxl
+from tbuda_lab.core.errors import InputError, NotSupported
 from tbuda_lab.popxl import environment
 
 
 @pytest.fixture(autouse=True)
 def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [n for n in os.environ if n.startswith(("POPXL_", "POPART_"))]:
+    for name in [n for n in os.environ if n.startswith(("POPXL_", "POPART_", "POPDIST_"))]:
         monkeypatch.delenv(name)
 
 
@@ -46,3 +48,18 @@ def test_the_cache_is_kept_where_popxl_says_and_others_are_named_once(
     environment.take_environment()
     assert os.environ[environment.CACHE] == "/somewhere"
     assert capsys.readouterr().err.count("POPART_PRELOAD_POPEF has no meaning") == 1
+
+
+def test_all_instances_are_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POPDIST_NUM_TOTAL_REPLICAS", "4")
+    monkeypatch.setenv("POPDIST_NUM_INSTANCES", "1")
+    assert popxl.Ir(replication="popdist").replication_factor == 4
+    for name, value in (("POPDIST_NUM_INSTANCES", "2"), ("POPDIST_NUM_LOCAL_REPLICAS", "2")):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, value)
+            with pytest.raises(NotSupported, match="tbuda script --replicas 4"):
+                popxl.Ir(replication="popdist")
+    for wrong in ("", "0", "-1", "4.0", "9" * 40, "\u0664"):
+        monkeypatch.setenv("POPDIST_NUM_TOTAL_REPLICAS", wrong)
+        with pytest.raises(InputError, match="whole number from 1 to 1024"):
+            popxl.Ir(replication="popdist")

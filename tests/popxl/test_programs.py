@@ -7,7 +7,10 @@ import pytest
 import torch
 
 import tbuda_lab.popxl as popxl
-from tbuda_lab.core.errors import UnsupportedOp
+from tbuda_lab.core.device import load_device
+from tbuda_lab.core.errors import InputError, UnsupportedOp
+from tbuda_lab.dialects.program import program_frame
+from tbuda_lab.dialects.replicas import collective_cycles
 from tbuda_lab.popxl import ops, transforms
 
 
@@ -150,6 +153,82 @@ def test_replicas_sum_over_their_groups() -> None:
 
 
 EDGES = np.array([0, 1, -1, 2**31 - 1, -(2**31), 2**24 + 1, -(2**24) - 1], np.int32)
+
+
+def _link_by_link(kind: str, size: int, groups: list[int], bandwidth: float) -> float:
+    """Cycles of ring algorithms step by step: what every member sends to the next in its ring, over links of a row."""
+    rings = [[k for k, own in enumerate(groups) if own == g] for g in dict.fromkeys(groups)]
+    n = len(rings[0])
+    steps, part = {
+        "ReplicatedAllReduce": (2 * (n - 1), size / n),
+        "ReplicatedReduceScatter": (n - 1, size / n),
+        "ReplicatedAllGather": (n - 1, float(size)),
+    }[kind]
+    cycles = 0.0
+    for _ in range(steps):
+        sent: dict[tuple[int, int], float] = {}
+        for ring in rings:
+            for k, source in enumerate(ring):
+                target = ring[(k + 1) % n]
+                way = 1 if target > source else -1
+                for at in range(source, target, way):
+                    sent[at, at + way] = sent.get((at, at + way), 0.0) + part
+        cycles += max(sent.values(), default=0.0) / bandwidth
+    return cycles
+
+
+@pytest.mark.parametrize("kind", ["ReplicatedAllReduce", "ReplicatedReduceScatter", "ReplicatedAllGather"])
+@pytest.mark.parametrize(
+    "groups",
+    [[0, 0], [0, 0, 0, 0], [0, 1, 0, 1], [0, 0, 1, 1], [0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 2, 3, 2, 3], [0, 1, 2]],
+)
+def test_a_collective_takes_what_its_rings_send(kind: str, groups: list[int]) -> None:
+    device = load_device("wormhole_b0")
+    wanted = _link_by_link(kind, 9_600, groups, device.eth_bytes_per_cycle)
+    assert collective_cycles(kind, 9_600, groups, device) == pytest.approx(wanted)
+    assert collective_cycles("ReplicatedSlice", 9_600, groups, device) == 0.0
+    with pytest.raises(InputError, match="no collective 'Send'"):
+        collective_cycles("Send", 4, groups, device)
+
+
+def test_collectives_are_on_the_timeline_of_the_replicas() -> None:
+    ir = popxl.Ir(replication=4)
+    with ir.main_graph, popxl.in_sequence():
+        v = popxl.variable(np.ones((32, 32), np.float32))
+        total = ops.collectives.replicated_all_reduce(v * 2.0, "add", ir.replica_grouping(stride=2, group_size=2))
+        out = popxl.d2h_stream(total.shape, total.dtype)
+        ops.host_store(out, total + 1.0)
+    session = popxl.Session(ir, "ipu_model")
+    program, result = session.buda_programs()[0], session.executable.result
+    assert result is not None
+    meta = program_frame(program, result).meta
+    times = meta["timelines"]["normal"]
+    (first, second), ((said, start, end),) = times["device"], times["link"]
+    assert meta["replicas"] == 4 and said.startswith("ReplicatedAllReduce of")
+    assert first[2] == start and end == second[1] and second[2] == times["cycles"]
+    sent = 2 * (2 - 1) / 2 * 4 * 32 * 32  # bytes; rings of two that are two apart share links
+    assert end - start == pytest.approx(2 * sent / result.device.eth_bytes_per_cycle)
+
+
+def test_shards_are_gathered_over_the_replicas_that_share_a_tensor() -> None:
+    """Groups of four that are four apart, each tensor sharded over two of them."""
+    data = np.arange(4 * 32, dtype=np.float32).reshape(4, 32)
+    ir = popxl.Ir(replication=16)
+    group, pair = ir.replica_grouping(stride=4, group_size=4), ir.replica_grouping(stride=4, group_size=2)
+    with ir.main_graph, popxl.in_sequence():
+        handle, shard = popxl.replica_sharded_variable(data, replica_grouping=group, shard_over=2)
+        for wrong, error in (({"group": None}, ValueError), ({"axis": pair}, TypeError), ({"group": 2}, TypeError)):
+            with pytest.raises(error):
+                ops.collectives.replicated_all_gather(shard, **wrong)
+        with pytest.raises(ValueError, match="of 2 replicas, the Ir has 16"):
+            ops.collectives.replicated_all_gather(shard, group=popxl.Ir(2).replica_grouping())
+        whole = ops.collectives.replicated_all_gather(shard, group=pair)
+        own = ops.collectives.replica_sharded_slice(whole + 1.0, pair)
+        ops.var_updates.copy_var_update_(shard, own)
+    session = popxl.Session(ir, "ipu_model")
+    with session:
+        session.run()
+    np.testing.assert_array_equal(session.get_tensor_data(handle), data + 1)
 
 
 def test_int32_runs_on_the_grid_and_wraps() -> None:

@@ -144,9 +144,9 @@ export class ProgramView {
     }
     const bottom = shown * (ROW + GAP);
     if (program.replicas > 1) {
-      row('link', bottom, plan.link.map(([weight, start, end]) => svg('rect', {
+      row('link', bottom, plan.link.map(([said, start, end]) => svg('rect', {
         class: 'tb-program-link', x: LEFT + start * scale, y: bottom + 4, width: Math.max(1, (end - start) * scale), height: ROW - 8, rx: 2
-      }, svg('title', {}, `mean of ${weight}, ${withThousands(Math.round(end - start))} cycles`))));
+      }, svg('title', {}, `${said}, ${withThousands(Math.round(end - start))} cycles`))));
     }
     const height = bottom + (program.replicas > 1 ? ROW + GAP : 0);
     return h('div', { class: 'tb-program-times' },

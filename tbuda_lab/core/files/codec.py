@@ -1,18 +1,20 @@
 """Records as plain data and back, every value checked against the type of its field.
 
-A record is a dataclass of numbers, texts, members of enums (by name), tuples and such dataclasses. It is the one reader
-of plain data for images, options, journals and messages of pages.
+A record is a dataclass of numbers, texts, members of enums (by name), tuples and such dataclasses. Where a value may be
+one of several, a field of theirs with a `Literal` of its own in each tells them apart. It is the one reader of plain
+data for images, options, journals, host programs and messages of pages.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import sys
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from tbuda_lab.core.errors import InputError
 
@@ -30,7 +32,10 @@ def to_plain(record: Any) -> Any:
 
 def of_plain(kind: type[T], data: Any, where: str) -> T:
     """The inverse of `to_plain`; `where` names the data in errors. Raises `InputError` for what does not fit."""
-    return cast(T, value_of(kind, data, where))
+    try:
+        return cast(T, value_of(kind, data, where))
+    except RecursionError as error:
+        raise InputError(f"{where} is nested too deeply") from error
 
 
 def value_of(kind: Any, data: Any, where: str) -> Any:
@@ -46,6 +51,10 @@ def value_of(kind: Any, data: Any, where: str) -> Any:
                 return tuple(value_of(k, v, f"{where}[{i}]") for i, (k, v) in items)
     elif origin in (typing.Union, types.UnionType):
         return _of_union(inner, data, where)
+    elif origin is Literal:
+        if isinstance(data, str) and data in inner:
+            return data
+        raise InputError(f"{where} is {' or '.join(map(repr, inner))}, not {_short(data)}")
     elif isinstance(kind, type) and issubclass(kind, enum.Enum):
         if isinstance(data, str) and data in kind.__members__:
             return kind[data]
@@ -63,6 +72,12 @@ def _of_union(kinds: tuple[Any, ...], data: Any, where: str) -> Any:
     that is no plain value, which says what in it is wrong."""
     if data is None and type(None) in kinds:
         return None
+    if isinstance(data, Mapping) and (told := _told_apart(kinds)) is not None:
+        field, by_word = told
+        word = data.get(field)
+        if isinstance(word, str) and word in by_word:
+            return value_of(by_word[word], data, where)
+        raise InputError(f"{where}.{field} is one of {', '.join(by_word)}, not {_short(word)}")
     refusal = InputError(f"{where} is {' or '.join(map(type_name, kinds))}, not {_short(data)}")
     for kind in (k for k in kinds if k is not type(None)):
         try:
@@ -71,6 +86,18 @@ def _of_union(kinds: tuple[Any, ...], data: Any, where: str) -> Any:
             if isinstance(data, list | dict) and kind not in (int, float, str, bool):
                 refusal = error
     raise refusal
+
+
+@functools.cache
+def _told_apart(kinds: tuple[Any, ...]) -> tuple[str, dict[str, Any]] | None:
+    """The field by which records are told apart, and by its word the record; None where they have none."""
+    if not all(dataclasses.is_dataclass(kind) for kind in kinds):
+        return None
+    hints = [typing.get_type_hints(kind) for kind in kinds]
+    for field in hints[0]:
+        if all(typing.get_origin(own.get(field)) is Literal for own in hints):
+            return field, {w: k for k, own in zip(kinds, hints, strict=True) for w in typing.get_args(own[field])}
+    return None
 
 
 def fields_of(kind: type[Any], data: Any, where: str, partly: bool = False) -> dict[str, Any]:

@@ -6,6 +6,9 @@ Which ops that is, the cut of a graph says (`compiler.integer_outputs.with_grid_
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,7 +20,18 @@ from tbuda_lab.core.ops.tm import BroadcastTo
 from tbuda_lab.core.ops.unary import Clip, Relu
 from tbuda_lab.core.passes.base import Pass, Report
 
+T = TypeVar("T")
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
+MASKS = ((LOWEST, HIGHEST), (HIGHEST, LOWEST))
+"""By branch of a selection the mask that it is compared with: its number where the condition holds, and where not."""
+BACK = -HIGHEST
+"""What is added to the sum of a selection's branches: one of them is the highest number (see `WholeNumbers`)."""
+
+
+def sum_of_branches(apply: Callable[..., T], branches: Sequence[T], masks: Sequence[T]) -> T:
+    """The sum of the maxima of a selection's branches and their masks, of which `BACK` makes what is chosen. apply: a
+    core op on operands."""
+    return apply(Add(), *(apply(Maximum(), x, mask) for x, mask in zip(branches, masks, strict=True)))
 
 
 def as_words(value: np.ndarray) -> np.ndarray:
@@ -71,19 +85,19 @@ class WholeNumbers(Pass):
     @staticmethod
     def _select(graph: Graph, node: Node) -> None:
         condition, *branches = node.sources
-        masks = [(LOWEST, HIGHEST), (HIGHEST, LOWEST)]
         ends = {n: _plain(graph, node, np.full((1,), n, np.int32)) for n in (LOWEST, HIGHEST)}
-        parts = []
-        for k, (branch, pair) in enumerate(zip(branches, masks, strict=True)):
+        masks, values = [], []
+        for k, (branch, pair) in enumerate(zip(branches, MASKS, strict=True)):
             mask = _op(graph, node, f"mask{k}", Where(), condition, *(ends[n] for n in pair))
             if graph[mask].shape != node.shape:
                 mask = _op(graph, node, f"wide{k}", BroadcastTo(node.shape), mask)
             value = graph[branch].value
             if graph[branch].kind is NodeKind.CONSTANT and value is not None:
                 branch = _constant(graph, node, np.broadcast_to(as_words(value), node.shape))
-            parts.append(_op(graph, node, f"branch{k}", Maximum(), branch, mask, marked=True))
-        both = _op(graph, node, "both", Add(), *parts, marked=True)
-        back = _constant(graph, node, np.full(node.shape, -HIGHEST, np.int32))
+            masks.append(mask)
+            values.append(branch)
+        both = sum_of_branches(functools.partial(_op, graph, node, "branch", marked=True), values, masks)
+        back = _constant(graph, node, np.full(node.shape, BACK, np.int32))
         node.op, node.inputs = Add(), (Edge(both), Edge(back))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.ops import binary, unary
-from tbuda_lab.core.passes.whole_numbers import HIGHEST, LOWEST
+from tbuda_lab.core.passes.whole_numbers import BACK, MASKS, sum_of_branches
 from tbuda_lab.popxl.dtypes import dtype
 from tbuda_lab.popxl.kinds.table import INPLACE, Attrs, Ground, add
 from tbuda_lab.popxl.utils import product
@@ -32,20 +32,18 @@ def one_hot_rows(indices: np.ndarray, size: int) -> np.ndarray:
 
 
 def mask_words(condition: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """What a selection of 32-bit integers compares its branches with: of one of both it keeps the branch, of the other
-    the highest number (see `core.passes.whole_numbers`)."""
+    """The masks of a selection of 32-bit integers (see `core.passes.whole_numbers`)."""
     chosen = np.broadcast_to(condition != 0, tuple(shape))
-    first = np.where(chosen, np.int32(LOWEST), np.int32(HIGHEST))
-    return first, np.where(chosen, np.int32(HIGHEST), np.int32(LOWEST))
+    first, second = (np.where(chosen, *(np.int32(n) for n in pair)) for pair in MASKS)
+    return first, second
 
 
 def _select_words(g: Ground, a: Attrs, first: str, second: str, x: str, y: str) -> str:
-    kept = g.op(binary.Maximum(), x, first), g.op(binary.Maximum(), y, second)
-    back = g.b.constant(np.full(g.shape(x), -HIGHEST, np.int32))
-    return g.op(binary.Add(), g.op(binary.Add(), *kept), back)
+    back = g.b.constant(np.full(g.shape(x), BACK, np.int32))
+    return g.op(binary.Add(), sum_of_branches(g.op, (x, y), (first, second)), back)
 
 
-add("SelectWords", numpy=lambda a, first, second, x, y: np.where(first == LOWEST, x, y), grid=_select_words)
+add("SelectWords", numpy=lambda a, first, second, x, y: np.where(first == MASKS[0][0], x, y), grid=_select_words)
 
 
 def _gather(a: Attrs, x: np.ndarray, indices: np.ndarray) -> np.ndarray:

@@ -215,10 +215,7 @@ class Segmenter:
         if instr.kind == "RemoteStore":
             return [hp.StoreRemote(_buffer(instr), ins[1], ins[0])]
         if instr.kind == "Collective":
-            attrs = {k: v for k, v in instr.attrs.items() if k not in ("group", "kind")}
-            return [
-                hp.Exchange(instr.attrs["kind"], tuple(instr.attrs["group"].assignment), ins[0], outs[0], plain(attrs))
-            ]
+            return [_exchange(instr, ins[0], outs[0])]
         if instr.kind == "PrintTensor":
             return [hp.Print(ins[0], plain(instr.attrs))]
         return [hp.HostOp(instr.kind, ins, outs, plain(instr.attrs))]
@@ -249,6 +246,13 @@ class Segmenter:
             block.results = []
             branches.append(tuple(self._steps(block)))
         return [hp.Branch(condition, branches[0], branches[1])]
+
+
+def _exchange(instr: Instr, slot: str, into: str) -> hp.Exchange:
+    kind, group, given = instr.attrs["kind"], instr.attrs["group"], instr.ins[0]
+    attrs = {name: value for name, value in instr.attrs.items() if name not in ("group", "kind")}
+    size = given.size * np.dtype(given.dtype.as_numpy()).itemsize
+    return hp.Exchange(kind, tuple(group.assignment), slot, into, plain(attrs), size)
 
 
 def _buffer(instr: Instr) -> int:

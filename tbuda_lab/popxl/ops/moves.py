@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ def _viewed(kind: str, view: bool, t: Tensor, shape: tuple[int, ...], attrs: dic
 def reshape_handle_negative_axis(t: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
     """A shape with its -1 worked out. Raises `ValueError` for more than one, and where the number of elements
     changes."""
-    sizes = [int(n) for n in shape]
+    sizes = [operator.index(n) for n in shape]
     if sizes.count(-1) > 1 or any(n < -1 for n in sizes):
         what = (
             "Reshape shape can contain at most one '-1' value"
@@ -85,7 +86,7 @@ def squeeze(t: Tensor, axes: Iterable[int] | None = None) -> Tensor:
 def _permutation(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...]:
     if permutation is None:
         return tuple(reversed(range(t.rank)))
-    order = tuple(p + t.rank if p < 0 else int(p) for p in permutation)
+    order = tuple(p + t.rank if p < 0 else operator.index(p) for p in permutation)
     if any(not 0 <= k < t.rank for k in order):
         raise ValueError(f"Values in permutation must be less than {t.rank}, the number of dims: {tuple(permutation)}")
     if sorted(order) != list(range(t.rank)):
@@ -120,8 +121,8 @@ def process_args(
         raise ValueError(f"slice: start, stop, step and axis have as many entries each, not {sorted(lengths)}")
     count = lengths.pop() if lengths else 0
     starts, stops, steps, axes = (v if v is not None else [None] * count for v in lists)
-    filled_steps = [1 if s is None else int(s) for s in steps]
-    filled_axes = [k if a is None else int(a) for k, a in enumerate(axes)]
+    filled_steps = [1 if s is None else operator.index(s) for s in steps]
+    filled_axes = [k if a is None else operator.index(a) for k, a in enumerate(axes)]
     return starts, stops, filled_steps, filled_axes  # type: ignore[return-value]
 
 
@@ -153,7 +154,7 @@ def slice_(t: Tensor, start: Ends = None, stop: Ends = None, step: Ends = None, 
 def subsample(t: Tensor, strides: int | Sequence[int]) -> Tensor:
     """Every so-manieth element along each dim. Raises `ValueError` for strides below 1 or of another number."""
     need_tensor("t", t)
-    steps = [int(strides)] * t.rank if isinstance(strides, int) else [int(s) for s in strides]
+    steps = [operator.index(strides)] * t.rank if isinstance(strides, int) else [operator.index(s) for s in strides]
     steps += [1] * (t.rank - len(steps))
     if len(steps) != t.rank or any(s < 1 for s in steps):
         raise ValueError(f"subsample: a stride from 1 on for each of the {t.rank} dims, not {strides}")
@@ -212,7 +213,7 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
             raise ValueError(f"split: {size} elements cannot be {splits} equal parts")
         sizes = [size // splits] * splits
     else:
-        sizes = [int(n) for n in splits]
+        sizes = [operator.index(n) for n in splits]
     if sum(sizes) != size:
         raise popart_exception(f"split: parts of {sizes} are not the {size} elements")
     shapes = [((*t.shape[:own], n, *t.shape[own + 1 :]), t.dtype) for n in sizes]
@@ -309,7 +310,7 @@ def init(
     """A tensor of zeros; "undef" says that its contents do not matter, and makes zeros, too."""
     if init_type not in ("zero", "undef"):
         raise ValueError(f"init_type is 'zero' or 'undef', not {init_type!r}")
-    sizes = tuple(int(n) for n in shape)
+    sizes = tuple(operator.index(n) for n in shape)
     return one(
         "Init",
         {},
@@ -330,7 +331,7 @@ def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
             origin = t.ipu
         except UndefinedValue as error:
             raise ValueError(f"Could not infer the ipu of {t.id!r}. Please specify `source`") from error
-    return one("IpuCopy", {"t": t}, t.shape, t.dtype, {"source": origin, "destination": int(destination)})
+    return one("IpuCopy", {"t": t}, t.shape, t.dtype, {"source": origin, "destination": operator.index(destination)})
 
 
 def io_tile_copy(t: Tensor) -> Tensor:

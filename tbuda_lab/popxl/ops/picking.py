@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 
 from tbuda_lab.popxl.errors import popart_exception
@@ -61,7 +62,12 @@ def groupedgather(
             "groups, and the axis is another one"
         )
     shape = (group_size, *t.shape[1:own], *indices.shape[1:], *t.shape[own + 1 :])
-    attrs = {"axis": own, "zero_OOR": bool(zero_OOR), "group_size": int(group_size), "index_shape": indices.shape}
+    attrs = {
+        "axis": own,
+        "zero_OOR": bool(zero_OOR),
+        "group_size": operator.index(group_size),
+        "index_shape": indices.shape,
+    }
     return one("Gather", {"t": t, "indices": indices}, shape, t.dtype, attrs)
 
 
@@ -99,7 +105,7 @@ def _scatter_reduce(
         raise ValueError(f"reduction is one of sum, max, min, mul, none, not {reduction!r}")
     if initial is None and axis_size is None:
         raise ValueError("scatter_reduce takes axis_size or initial_values")
-    size = int(axis_size) if axis_size is not None else initial.shape[own]  # type: ignore[union-attr]
+    size = operator.index(axis_size) if axis_size is not None else initial.shape[own]  # type: ignore[union-attr]
     shape = (*data.shape[:own], size, *data.shape[own + 1 :])
     inputs = {"data": data, "indices": indices}
     if initial is not None:
@@ -146,7 +152,7 @@ def _dynamic(
 ) -> tuple[list[int], list[int]]:
     need_tensor("t", t)
     _integers("index", index)
-    own, parts = [checked_axis(t, a, what) for a in axes], [int(n) for n in sizes]
+    own, parts = [checked_axis(t, a, what) for a in axes], [operator.index(n) for n in sizes]
     if len(own) != len(parts) or index.nelms != len(own):
         raise popart_exception(
             f"{what}: an index and a size for each axis, not {index.nelms}, {len(parts)} and {len(own)}"
@@ -207,7 +213,7 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
     if values.shape != (2,):
         raise popart_exception(f"onehot: values has shape (2,), not {values.shape}")
     rank = t.rank + 1
-    own = axis + rank if axis < 0 else int(axis)
+    own = axis + rank if axis < 0 else operator.index(axis)
     if not 0 <= own < rank:
         raise ValueError(f"onehot: the result has {rank} dims, and no axis {axis}")
     size = int(num_classes._data.reshape(-1)[0])
@@ -302,6 +308,6 @@ def roi_align(
             f"{batch_index.shape}"
         )
     size = tuple(map(int, output_size))
-    attrs = {"output_size": size, "scale": float(spatial_scale), "sampling": int(sampling_ratio)}
+    attrs = {"output_size": size, "scale": float(spatial_scale), "sampling": operator.index(sampling_ratio)}
     inputs = {"t": t, "rois": rois, "batch_index": batch_index}
     return one("RoiAlign", inputs, (rois.shape[0], t.shape[1], *size), t.dtype, attrs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -117,7 +118,7 @@ def _conv_attrs(
             if any(v != default for v in values):
                 raise popart_exception(f"conv: {name} has {most} entries for {spatial} spatial dims, not {len(values)}")
             lists[name] = (default,) * most
-    return {**lists, "groups": int(groups), "pad_type": pad_type, "plan": plan}
+    return {**lists, "groups": operator.index(groups), "pad_type": pad_type, "plan": plan}
 
 
 def _conv_shape(attrs: dict[str, Any], t: Tensor, weight: Tensor) -> tuple[int, ...]:
@@ -382,8 +383,8 @@ def group_norm(t: Tensor, weight: Tensor, bias: Tensor, num_groups: int, eps: fl
         need_tensor(name, vector)
         if vector.shape != (t.shape[1],):
             raise popart_exception(f"group_norm: {name} has shape ({t.shape[1]},), not {vector.shape}")
-    parts = ((t.shape[0] * int(num_groups),), dtypes.float32)
-    attrs = {"groups": int(num_groups), "epsilon": float(eps)}
+    parts = ((t.shape[0] * operator.index(num_groups),), dtypes.float32)
+    attrs = {"groups": operator.index(num_groups), "epsilon": float(eps)}
     inputs = {"t": t, "weight": weight, "bias": bias}
     return _make("GroupNormalization", inputs, [(t.shape, t.dtype), parts, parts], attrs).outputs[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -115,9 +116,9 @@ def topk(
     own = checked_axis(t, axis, "topk")
     if not 1 <= k <= t.shape[own]:
         raise popart_exception(f"topk: there are {t.shape[own]} elements along axis {axis}, and not {k}")
-    shape = (*t.shape[:own], int(k), *t.shape[own + 1 :])
+    shape = (*t.shape[:own], operator.index(k), *t.shape[own + 1 :])
     attrs: dict[str, Any] = {
-        "k": int(k),
+        "k": operator.index(k),
         "axis": own,
         "largest": bool(largest),
         "sorted": bool(sorted),

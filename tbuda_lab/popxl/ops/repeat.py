@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,7 +51,7 @@ def repeat_with_info(
         "Loop",
         [count, condition, *operands],
         outputs,
-        {"count": int(repeat_count), "before": 2},
+        {"count": operator.index(repeat_count), "before": 2},
         modifies=modifies,
         calls=(wrapper,),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from tbuda_lab.popxl import dtypes
@@ -54,7 +55,7 @@ def multiply_tuple(tup: tuple[int, ...]) -> int:
 def _check_offset(buffer: RemoteBuffer, offset: int | Tensor) -> None:
     if not isinstance(buffer, RemoteBuffer):
         raise TypeError(f"a remote buffer is a RemoteBuffer, not {type(buffer).__name__}")
-    if not isinstance(offset, Tensor) and not 0 <= int(offset) < buffer.entries:
+    if not isinstance(offset, Tensor) and not 0 <= operator.index(offset) < buffer.entries:
         raise ValueError(f"the remote buffer has {buffer.entries} entries, and none at {offset}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ def handle_negative_axis(t: Tensor, axis: int) -> int:
 
 def checked_axis(t: Tensor, axis: int, what: str) -> int:
     """An axis counted from the front. Raises `ValueError` for one that there is not."""
-    own = handle_negative_axis(t, int(axis))
+    own = handle_negative_axis(t, operator.index(axis))
     if not 0 <= own < t.rank:
         raise ValueError(f"{what}: a tensor of {t.rank} dims has no axis {axis}")
     return own
@@ -73,7 +74,7 @@ def convert_optional_float(v: float | None) -> float | None:
 
 
 def convert_optional_int(v: int | None) -> int | None:
-    return None if v is None else int(v)
+    return None if v is None else operator.index(v)
 
 
 def convert_optional_dtype(dt: dtype | None) -> dtype | None:
@@ -81,7 +82,7 @@ def convert_optional_dtype(dt: dtype | None) -> dtype | None:
 
 
 def convert_optional_int64_list(l: Sequence[int] | None) -> list[int] | None:  # noqa: E741
-    return None if l is None else [int(n) for n in l]
+    return None if l is None else [operator.index(n) for n in l]
 
 
 def check_inputs(inputs: dict[str, Any]) -> None:

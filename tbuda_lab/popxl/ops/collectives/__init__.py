@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,6 +11,7 @@ from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.ops.utils import check_in_graph, checked_axis, need_tensor, one
 from tbuda_lab.popxl.replica_grouping import CommGroup, CommGroupType, ReplicaGrouping
 from tbuda_lab.popxl.tensor import Tensor
+from tbuda_lab.popxl.utils import product
 
 OPERATORS = ("add", "mean", "mul", "min", "max", "logical_and", "logical_or", "square_add", "and", "or")
 """How the tensors of replicas are put together."""
@@ -28,6 +30,10 @@ def _group(group: ReplicaGrouping | CommGroup | None) -> ReplicaGrouping:
         return ir.replica_grouping()
     if isinstance(group, CommGroup):
         return group.toReplicaGrouping(ir.replication_factor)
+    if not isinstance(group, ReplicaGrouping):
+        raise TypeError(f"group is a ReplicaGrouping, not {type(group).__name__}")
+    if group.num_replicas != ir.replication_factor:
+        raise ValueError(f"the grouping is of {group.num_replicas} replicas, the Ir has {ir.replication_factor}")
     if not group.is_const:
         raise NotImplementedError("a collective takes a grouping with one stride; this one has none")
     return group
@@ -54,9 +60,10 @@ def replicated_all_gather(
     output_shape: Literal["new_axis", "concat", "meta_shape", "auto"] = "auto",
 ) -> Tensor:
     """The tensors of all replicas of a group, on each of them: along a new axis, joined along `axis`, or shards as the
-    tensor that they are parts of; "auto" is that where t is a shard, else joined."""
+    tensor that they are parts of; "auto" is that where t is a shard, else joined. Raises `ValueError` for a
+    group whose shards are not that tensor."""
     need_tensor("t", t)
-    own, rg = _group(group), output_shape
+    own, rg, axis = _group(group), output_shape, operator.index(axis)
     if output_shape not in ("new_axis", "concat", "meta_shape", "auto"):
         raise ValueError(f"output_shape is new_axis, concat, meta_shape or auto, not {output_shape!r}")
     if rg == "auto":
@@ -65,6 +72,11 @@ def replicated_all_gather(
     if rg == "meta_shape":
         if not t.meta_shape:
             raise ValueError(f"tensor {t.id!r} is no shard: it has no meta_shape")
+        if -(-product(t.meta_shape) // size) != t.nelms:
+            raise ValueError(
+                f"{size} shards of {t.nelms} elements are not tensor {t.id!r}, which was sharded from shape "
+                f"{t.meta_shape}: the group is the replicas that share one"
+            )
         shape, at = t.meta_shape, 0
     elif rg == "new_axis":
         at = axis + t.rank + 1 if axis < 0 else axis
@@ -123,7 +135,7 @@ def _between(kind: str, ts: Sequence[Tensor], ipus: Sequence[int] | None, op: st
         raise NotImplementedError(f"{kind}: 'add' is the operator between IPUs, not {op!r}")
     for k, t in enumerate(tensors):
         need_tensor(f"tensor {k}", t)
-    places = [t.ipu for t in tensors] if ipus is None else [int(n) for n in ipus]
+    places = [t.ipu for t in tensors] if ipus is None else [operator.index(n) for n in ipus]
     if len(places) != len(tensors):
         raise ValueError(f"{kind}: {len(places)} IPUs are given for {len(tensors)} tensors")
     if len(set(places)) != len(places):
