@@ -33,7 +33,8 @@ export const VIEWS: Record<string, new (store: Store) => View> = {
   program: late('program'),
   plots: late('plots'),
   profile: late('profile'),
-  measured: late('measured')
+  measured: late('measured'),
+  placements: late('placements')
 };
 
 /** A view in its root. The root carries the session's name, and takes what the menu of JupyterLab asks of a view. */

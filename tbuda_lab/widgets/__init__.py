@@ -18,6 +18,7 @@ _HOMES = {
     "views.files": ("ImageFile", "NetlistFile", "open_netlist", "open_tti"),
     "views.passes": ("PassStepper",),
     "views.program": ("ProgramView",),
+    "views.placements": ("PlacementsView",),
     "views.plots": ("PlotsView",),
     "views.profile": ("ProfileView",),
     "views.trace": ("RunTrace",),

@@ -100,6 +100,8 @@ def questions(hub: Hub) -> Iterator[dict[str, Any]]:
         "hello": [{"have": {}, "inflates": False}],
         "resync": [{"have": {}, "inflates": False}],
         "suggest": [{"n": 2}],
+        "optimise": [{"seconds": 1}],
+        "go_back": [{"name": "start"}],
     }
     for name in HANDLERS:
         for more in also.get(name, [{}]):

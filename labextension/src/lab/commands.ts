@@ -48,7 +48,7 @@ export const CATEGORY = 'Tensix';
 /** Views that can have a tab of their own. */
 export const NAMES: Record<string, string> = {
   bringup: 'Workbench', graph: 'Graph', grid: 'Core Grid', table: 'Ops', trace: 'Timeline', netlist: 'Netlist', overrides: 'Overrides',
-  memory: 'Memory', diff: 'Comparison', passes: 'Passes', cluster: 'Cluster', program: 'Program', plots: 'Plots', problems: 'Problems', inspector: 'Inspector'
+  memory: 'Memory', diff: 'Comparison', passes: 'Passes', cluster: 'Cluster', placements: 'Placements', program: 'Program', plots: 'Plots', problems: 'Problems', inspector: 'Inspector'
 };
 
 interface Simple {

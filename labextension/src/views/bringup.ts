@@ -29,7 +29,7 @@ export class BringUp implements View {
     const problems = new ProblemsView(store, n => show('problems', n));
     const overrides = new OverridesPanel(store, n => show('overrides', n));
     const tabs = new Tabs([
-      ['ops', 'Ops', table], ['profile', 'Profile', new LazyView(store, 'profile')], ['measured', 'Measured', new LazyView(store, 'measured')], ['trace', 'Timeline', new LazyView(store, 'trace')], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides],
+      ['ops', 'Ops', table], ['profile', 'Profile', new LazyView(store, 'profile')], ['measured', 'Measured', new LazyView(store, 'measured')], ['trace', 'Timeline', new LazyView(store, 'trace')], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides], ['placements', 'Placements', new LazyView(store, 'placements')],
       ['memory', 'Memory', new LazyView(store, 'memory')], ['diff', 'Diff', new LazyView(store, 'diff')], ['passes', 'Passes', new LazyView(store, 'passes')],
       ['plots', 'Plots', new LazyView(store, 'plots')], ['cluster', 'Cluster', new LazyView(store, 'cluster')], ['program', 'Program', new LazyView(store, 'program')], ['problems', 'Problems', problems]
     ]);
@@ -79,6 +79,7 @@ export class BringUp implements View {
     const width = new ResizeObserver(() => docks.fit((panes.closest('.tb-root') ?? panes).clientWidth));
     width.observe(panes);
     this.stops.push(() => docks.dispose(), () => width.disconnect());
+    panes.addEventListener('tb-front', event => tabs.show((event as CustomEvent<string>).detail));
     this.element = h('div', { class: 'tb-bringup', 'data-tb-view': 'bringup' },
       h('div', { class: 'tb-head' }, stages.element, docks.element), failure.element, panes);
     fold();

@@ -12,12 +12,16 @@ import { MeasuredView } from './measured.js';
 import measuredStyle from './measured.raw.css';
 import { PassStepper } from './passes.js';
 import passStyle from './pass.raw.css';
+import placementsStyle from './placements.raw.css';
+import { PlacementsView } from './placements.js';
 import plotsStyle from './plots.raw.css';
 import { PlotsView } from './plots.js';
 import profileStyle from './profile.raw.css';
 import { ProfileView } from './profile.js';
 import programStyle from './program.raw.css';
 import { ProgramView } from './program.js';
+import { SearchPanel } from './grid/search.js';
+import searchStyle from './grid/search.raw.css';
 import type { Store } from './store.js';
 import timelineStyle from './trace/timeline.raw.css';
 import { TraceView } from './trace/view.js';
@@ -28,7 +32,7 @@ interface LazyViewBundle {
   style: string;
 }
 
-export type LazyName = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'program' | 'profile' | 'measured' | 'netlistfile' | 'imagefile';
+export type LazyName = 'trace' | 'memory' | 'diff' | 'passes' | 'cluster' | 'plots' | 'program' | 'profile' | 'measured' | 'placements' | 'search' | 'netlistfile' | 'imagefile';
 
 /** Views by the name that their Python class gives them, each with the style sheet that it alone needs. */
 export const LAZY_VIEWS: Record<LazyName, LazyViewBundle> = {
@@ -40,6 +44,8 @@ export const LAZY_VIEWS: Record<LazyName, LazyViewBundle> = {
   plots: { make: PlotsView, style: plotsStyle },
   profile: { make: ProfileView, style: profileStyle },
   measured: { make: MeasuredView, style: profileStyle + measuredStyle },
+  placements: { make: PlacementsView, style: placementsStyle },
+  search: { make: SearchPanel, style: searchStyle },
   program: { make: ProgramView, style: programStyle },
   netlistfile: { make: NetlistFile, style: memoryStyle },
   imagefile: { make: ImageFile, style: memoryStyle }

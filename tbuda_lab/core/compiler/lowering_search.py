@@ -31,7 +31,7 @@ from tbuda_lab.core.lowering.hw_ops import tile_shape
 from tbuda_lab.core.lowering.split import parts_allowed, split_pairs, split_parts
 from tbuda_lab.core.lowering.values import tiles_of
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.placer import StartedPlacement
+from tbuda_lab.core.placer import StartedPlacement, outcome_of
 from tbuda_lab.core.placer.fusing import cycles, has_undecided_groups
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, measure
@@ -122,13 +122,22 @@ class _Search:
                 result = self.trial(options)
                 if result is not None and result.cycles < (1.0 - _LESS) * self.best.cycles:
                     self.best = result
+                    self._tell(result)
                 self.pipeline.start_placement(self.best.front, self.best.options, self.clock)  # is kept: used last
             if self.best is before:
                 break
         return self.best.options
 
+    def _tell(self, best: _Trial) -> None:
+        """Who follows the search hears of a lowering whose epochs are cheaper, before the first step. Not with
+        overrides: of these the epochs of a trial know nothing."""
+        if self.clock.watch is not None and not self.request.overrides:
+            self.clock.watch.found(0, best.cycles, lambda: outcome_of(best.start))
+
     @property
     def over(self) -> bool:
+        if self.clock.watch is not None and self.clock.watch.enough.is_set():
+            return True
         return self.count >= self.trials or time.monotonic() + self.longest > self.deadline
 
     def trial(self, options: CompileOptions) -> _Trial | None:

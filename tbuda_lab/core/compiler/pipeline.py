@@ -400,10 +400,12 @@ class Pipeline:
         return self._anchors.get_or(request.of_base.key, make)
 
     def take_over(self, before: Request, same: Request) -> None:
-        """What is known of a request without edits also holds for another one, which comes to the same placement."""
+        """What is known of a request without edits holds for another one, which comes to the same placement. The first
+        is forgotten: it depends on time, and may come to something else when it is asked for again."""
         for store in (self._placed, self._anchors):
-            if before.key in store:
-                store.store(same.key, store[before.key])
+            known = store.pop(before.key, None)
+            if known is not None and same is not before:
+                store.store(same.key, known)
 
     def _whole(
         self,
@@ -418,8 +420,9 @@ class Pipeline:
         costs = self._cost(request.options)
 
         def place() -> Outcome:
+            progress, watch = self._progress(clock), clock.watch
             return place_and_repair(
-                *problem, cancel=clock.cancel, on_progress=self._progress(clock), costs=costs, begun=begun
+                *problem, cancel=clock.cancel, on_progress=progress, costs=costs, begun=begun, watch=watch
             )
 
         with clock.stage("place"):

@@ -14,6 +14,7 @@ from tbuda_lab.core.errors import Cancelled
 from tbuda_lab.core.lowering.edits import edit_key, edits_of, is_edit
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, frozen
+from tbuda_lab.core.placer.state import SearchWatch
 
 STAGES = ("passes", "lower", "balance", "place", "emit", "check")
 """What `compile_graph` runs, in order; tracing comes before (see `frontend`)."""
@@ -87,9 +88,10 @@ class Clock:
         on_stage: StageHook | None,
         cancel: threading.Event | None,
         on_detail: Callable[[str, str], None] | None = None,
+        watch: SearchWatch | None = None,
     ) -> None:
-        """on_detail: hears (stage, what it is doing now), at most ten times a second."""
-        self.on_stage, self.on_detail = on_stage, on_detail
+        """on_detail: hears (stage, what it is doing now), at most ten times a second. watch: follows searches."""
+        self.on_stage, self.on_detail, self.watch = on_stage, on_detail, watch
         self._due = 0.0
         self.cancel = cancel
         self.timings: dict[str, float] = {}

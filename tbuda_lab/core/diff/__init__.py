@@ -1,7 +1,7 @@
 """Two placements compared: of two compiles, of two netlist files, or of one of each."""
 
 from tbuda_lab.core.diff.compare import Diff, OpChange, QueueChange, compare_sides, same_epochs
-from tbuda_lab.core.diff.files import file_sides
+from tbuda_lab.core.diff.files import file_sides, netlist_side
 from tbuda_lab.core.diff.markdown import to_markdown
 from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, QueueState, Side, side_of_result
 
@@ -16,6 +16,7 @@ __all__ = [
     "Side",
     "compare_sides",
     "file_sides",
+    "netlist_side",
     "same_epochs",
     "side_of_result",
     "to_markdown",

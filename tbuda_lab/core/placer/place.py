@@ -29,6 +29,7 @@ from tbuda_lab.core.placer.state import (
     PlacementState,
     Progress,
     ProgressCheck,
+    SearchWatch,
     StartedPlacement,
 )
 from tbuda_lab.core.placer.steps import STEPS, Step, choose_feasible, make_problem
@@ -79,26 +80,43 @@ def place_and_repair(
     costs: CostCache | None = None,
     begun: StartedPlacement | None = None,
     steps: Sequence[Step] = STEPS,
+    watch: SearchWatch | None = None,
 ) -> Outcome:
     """Places a lowered graph: chooses epochs, then does the steps (see `placer.steps`), which insert nops and queues
     where they pay. Each is told by a note of the placement.
 
     models: of `op_models` for the same graph and constraints. cancel: once set, `Cancelled` is raised at the next step.
     on_progress: called with (fraction done, what is going on). costs: of other problems of this device with these
-    options. begun: of `begin` for this graph, where nothing is asked.
+    options. begun: of `begin` for this graph, where nothing is asked. watch: follows the search, if there is one.
 
     Raises `OverrideError` for a pin or queue placement that cannot be honoured, `PlacementError` when an op fits no
     epoch, or queues do not fit DRAM; both say what would be legal.
     """
     check = ProgressCheck(cancel, on_progress)
     costs = CostCache(device, options) if costs is None else costs
-    state = choose_feasible(PlaceContext(graph, models, device, options, constraints, costs, check, begun))
+    context = PlaceContext(graph, models, device, options, constraints, costs, check, begun)
+    if watch is not None:
+        context = dataclasses.replace(context, gained=_gained(watch), enough=watch.enough.is_set)
+    state = choose_feasible(context)
     for step in steps:
         state = step(state)
     forget_searches(costs)
     outcome = _outcome(state)
     check(1.0, "placed")
     return outcome
+
+
+def _gained(watch: SearchWatch) -> Callable[[int, float, PlacementState], None]:
+    def gained(steps: int, cycles: float, state: PlacementState) -> None:
+        watch.found(steps, cycles, lambda: _outcome(state))
+
+    return gained
+
+
+def outcome_of(started: StartedPlacement) -> Outcome:
+    """The placement of epochs that were chosen to be held against others, without the steps that make it better. Raises
+    what `assemble` raises."""
+    return assemble_placement(started.problem, Decisions(started.segments, started.policy), ())
 
 
 def _outcome(state: PlacementState) -> Outcome:

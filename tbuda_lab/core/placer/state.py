@@ -86,10 +86,21 @@ class StartedPlacement:
 
 
 @dataclasses.dataclass(frozen=True)
+class SearchWatch:
+    """Who follows a search that goes on from a placement. found: called with (steps done, cycles per input, outcome)
+    after every gain; outcome() makes the whole placement of it. Once `enough` is set, the search ends at its next step
+    with what it has found: what that is depends on when, so such a search is limited by time."""
+
+    found: Callable[[int, float, Callable[[], Outcome]], None]
+    enough: threading.Event
+
+
+@dataclasses.dataclass(frozen=True)
 class PlaceContext:
     """What a lowered graph is placed with. models: of `op_models` for the same graph and constraints. costs: of other
     problems of this device with these options. check: hears how far it is. begun: of `begin` for this graph, where
-    nothing is asked."""
+    nothing is asked. gained: hears of every gain of a search, with the steps done and what it came to; enough: whether
+    it is to end."""
 
     graph: Graph
     models: Mapping[str, OpModels]
@@ -99,6 +110,8 @@ class PlaceContext:
     costs: CostCache
     check: ProgressCheck
     begun: StartedPlacement | None = None
+    gained: Callable[[int, float, PlacementState], None] = lambda steps, cycles, state: None
+    enough: Callable[[], bool] = lambda: False
 
     @classmethod
     def of(

@@ -169,7 +169,7 @@ def let_flow(state: PlacementState) -> PlacementState:
 def search_further(state: PlacementState) -> PlacementState:
     """The epochs after a search (see `search_on`), repaired, where that finds faster ones. Its limits are those of the
     context: a problem that was begun may have others."""
-    options, check, problem = state.context.options, state.context.check, state.problem
+    begun, options, check, problem = state, state.context.options, state.context.check, state.problem
     if not options.optimise_steps and not options.optimise_seconds:
         return state
     constraints = problem.constraints
@@ -182,6 +182,8 @@ def search_further(state: PlacementState) -> PlacementState:
         constraints.at_breaks,
         lambda fraction: check(0.9 + 0.02 * fraction, "searching for a faster placement"),
         len(set(phases(problem.graph).values())) < 2,
+        lambda steps, cycles, found, segments: begun.context.gained(steps, cycles, begun.with_epochs(found, segments)),
+        begun.context.enough,
     )
     trial = RepairedPlacement(went.problem, went.segments)
     if options.enable_fork_join_buffering:

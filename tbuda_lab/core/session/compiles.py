@@ -85,11 +85,15 @@ class Compiles:
             if upto != "netlisted":
                 return self._part(upto)
             with self._state.edit_lock:
-                if self._session.result is not None and not self._session.stale:
-                    return self._session.result
-                state = self._state.history.state
-                self._state.cancel = cancel = threading.Event()
-                self._state.stopped = False
+                state, done = self._state.history.state, self._session.result
+                if self._session.stale:
+                    done = None
+                if done is None:
+                    self._state.cancel = cancel = threading.Event()
+                    self._state.stopped = False
+            if done is not None:
+                self._session.placement_table.note(state, done)
+                return done
             return self.compile_request(state, cancel)
 
     def _part(self, upto: str) -> CompileResult | None:
@@ -126,6 +130,7 @@ class Compiles:
                 self._state.results.store(state.key, result)
             if not self.show(state, result):
                 raise Cancelled("another edit came while this one was compiled")
+            self._session.placement_table.note(state, result)
             return result
 
     def show(self, state: Request, result: CompileResult) -> bool:

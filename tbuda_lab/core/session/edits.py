@@ -17,10 +17,14 @@ from tbuda_lab.core.balancer.types import Placement, PlacementReport
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.lowering_search import TRIALS, search_lowering
 from tbuda_lab.core.compiler.request import Clock, Request
+from tbuda_lab.core.constraints import FREE
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import LOWERING, CompileOptions, options_changed
 from tbuda_lab.core.overrides import Override, named_python, override_python
+from tbuda_lab.core.placer import Outcome, SearchWatch
+from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
+from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import (
     ChipBreak,
@@ -46,6 +50,8 @@ if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
     from tbuda_lab.core.session.state import SessionState
 
+Found = Callable[[int, float, Callable[[], PlacedOps]], None]
+"""Hears of a gain of a search: steps done, cycles per input, and what makes the placement of it."""
 _LOWERING = 0.6
 """Part of the seconds of a search after which no other lowering is tried."""
 
@@ -179,10 +185,18 @@ class Edits:
         """See `Session.configure`."""
         self.apply(SetOptions(**changes))
 
-    def optimise(self, seconds: float | None = None, steps: int | None = None) -> tuple[tuple[int, float], ...]:
+    def optimise(
+        self,
+        seconds: float | None = None,
+        steps: int | None = None,
+        found: Found | None = None,
+        enough: threading.Event | None = None,
+    ) -> tuple[tuple[int, float], ...]:
         """See `Session.optimise`."""
         if (seconds is None) == (steps is None):
             raise InputError("optimise takes seconds or steps, one of the two")
+        if seconds is None and (found is not None or enough is not None):
+            raise InputError("a search that is followed, or ended early, is limited by seconds, not by steps")
         state, compiles = self._state, self._session.compiles
         with state.work_lock:
             graph = compiles.run_guarded(self._session.trace)
@@ -190,17 +204,31 @@ class Edits:
             with state.edit_lock:
                 state.cancel = cancel = threading.Event()
             clock = compiles.clock(cancel)
+            clock.watch = self._watch(found, enough)
             result, done = compiles.run_guarded(lambda: self._search(graph, request, clock, seconds, steps))
             different = options_changed(request.options, result.options)
             changed = {name: value for name, value in different.items() if name in LOWERING}
+            timed = Request(result.options, request.overrides, request.overrides)
             if not done and not changed:
+                state.pipeline.take_over(timed, timed)
                 return _report(result.placement).curve
             edit = SetOptions(**changed, optimise_steps=done, optimise_seconds=None)
             counted = edit.apply(request)
-            state.pipeline.take_over(Request(result.options, request.overrides, request.overrides), counted)
+            state.pipeline.take_over(timed, counted)
             state.results.store(counted.key, dataclasses.replace(result, options=counted.options))
-            self.attempt(edit, label=f"search for a faster placement, {done} steps")
+            self.attempt(edit, label=f"search for a faster placement, {done} steps", source="search")
             return self._curve()
+
+    def _watch(self, found: Found | None, enough: threading.Event | None) -> SearchWatch | None:
+        if found is None and enough is None:
+            return None
+        hear, device = found, self._session.device
+
+        def heard(steps: int, cycles: float, outcome: Callable[[], Outcome]) -> None:
+            if hear is not None:
+                hear(steps, cycles, lambda: IncrementalPlacer(device, FREE, outcome()).whole())
+
+        return SearchWatch(heard, enough or threading.Event())
 
     def _search(
         self, graph: Graph, request: Request, clock: Clock, seconds: float | None, steps: int | None
@@ -292,6 +320,18 @@ class Edits:
             entry: CompileResult | None = self._state.results.get(state.key) if state is not None else None
         return entry
 
+    def go_back(self, name: str) -> str:
+        """See `Session.go_back`."""
+        with self._state.edit_lock:
+            history = self._state.history
+            if history.state_of(name) is None:
+                names = ", ".join(dict.fromkeys(("start", *history.marked, *history.notes)))
+                raise InputError(f"no placement {name!r}; there are: {names}")
+            step = history.go_back(name)
+        if step is not None:
+            self._on_change(step.label)
+        return step.label if step is not None else ""
+
     @property
     def history(self) -> tuple[EditStep, ...]:
         """See `Session.history`."""
@@ -312,7 +352,7 @@ class Edits:
             self._state.cancel.set()
             self._session.error = None
             if self._state.journal is not None and not self._state.history.open:
-                self._state.journal.write(self._state.history, self._resolve)
+                self._state.journal.write(self._state.history, self.resolve)
             entry: CompileResult | None = self._state.results.get(state.key)
             newly_stale = entry is None and not self._session.stale
             self._session.stale = self._session.stale or entry is None
@@ -355,7 +395,8 @@ class Edits:
             front = self._session.compiles.run_guarded(lambda: self._session.compiles.front(self._state.history.state))
         return (*front.lowered.nodes, *front.inner)
 
-    def _resolve(self, override: Override) -> tuple[str, ...]:
+    def resolve(self, override: Override) -> tuple[str, ...]:
+        """The names that an override addresses, for the journal."""
         return self._matches(override, self._state.names)
 
     def _matches(self, override: Override, names: Sequence[str]) -> tuple[str, ...]:
@@ -388,7 +429,7 @@ class Edits:
         self._learn_names(queues=True)
         with self._state.edit_lock:
             self._state.journal = journal
-            self._state.journal.write(self._state.history, self._resolve)
+            self._state.journal.write(self._state.history, self.resolve)
         return Path(path)
 
     def to_python(self) -> str:
@@ -416,7 +457,7 @@ class Edits:
                 raise InputError("a checkpoint needs a name other than 'now'")
             self._state.history.mark(name)
             if self._state.journal is not None:
-                self._state.journal.write(self._state.history, self._resolve)
+                self._state.journal.write(self._state.history, self.resolve)
 
     @property
     def checkpoints(self) -> tuple[str, ...]:

@@ -23,20 +23,51 @@ class EditStep:
 
 
 @dataclasses.dataclass(frozen=True)
+class PlacementFacts:
+    """What a placement takes. at: when it was made, ISO time of UTC; l1: bytes of the fullest core over those that it
+    has; cycles: simulated, per input; pcc: the worst of its outputs against torch. None: not known."""
+
+    at: str = ""
+    epochs: int = 0
+    chips: int = 0
+    l1: float | None = None
+    cycles: float | None = None
+    pcc: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacementNote:
+    """A state that was compiled, under a name that no other has. kind: "start", "compile" or "optimise"."""
+
+    name: str
+    kind: str
+    state: Request
+    facts: PlacementFacts
+
+
+NOTE_KINDS = ("start", "compile", "optimise")
+MAX_NOTES = 200
+"""Placements of compiles that a session remembers; the oldest go first."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Entry:
-    """One line of the log: "do" with its step, "undo", "redo", or "checkpoint" with its name."""
+    """One line of the log: "do" with its step, "undo", "redo", "return" with its step and the name gone to,
+    "checkpoint" with its name, or "placement" with its note."""
 
     what: str
     step: EditStep | None = None
     name: str = ""
+    note: PlacementNote | None = None
 
 
 class History:
-    """States and the steps between them. `marked`: checkpoint name -> its state."""
+    """States and the steps between them. `marked`: checkpoint name -> its state; `notes`: placements by name."""
 
     def __init__(self, first: Request) -> None:
         self.first = self.state = first
         self.marked: dict[str, Request] = {}
+        self.notes: dict[str, PlacementNote] = {}
         self.log: list[Entry] = []
         self._done: list[EditStep] = []
         self._undone: list[EditStep] = []
@@ -113,6 +144,51 @@ class History:
         self.marked[name] = self.state
         self.log.append(Entry("checkpoint", name=name))
 
+    # -- placements that were made -----------------------------------------------------------------------------
+    def note(self, note: PlacementNote) -> None:
+        """Remember a placement of the present state; one of that name has the new facts."""
+        entry = Entry("placement", note=note)
+        at = next((i for i, e in enumerate(self.log) if e.note is not None and e.note.name == note.name), None)
+        if at is None:
+            self.log.append(entry)
+        else:
+            self.log[at] = entry
+        self.notes[note.name] = note
+        for name in [n.name for n in self.notes.values() if n.kind == "compile"][: -MAX_NOTES or None]:
+            if len(self.notes) > MAX_NOTES:
+                del self.notes[name]
+                self.log = [e for e in self.log if e.note is None or e.note.name != name]
+
+    def free_note(self, label: str) -> str:
+        """A name for a placement that no other has: the label, with a number if need be."""
+        taken, number, name = {*self.notes, *self.marked, "now", "previous"}, 1, label
+        while name in taken:
+            number += 1
+            name = f"{label} ({number})"
+        return name
+
+    def state_of(self, name: str) -> Request | None:
+        """The state of a checkpoint or of a placement that was noted, None where there is none of that name."""
+        if name in self.marked:
+            return self.marked[name]
+        if name == "start":
+            return self.first
+        note = self.notes.get(name)
+        return note.state if note is not None else None
+
+    def go_back(self, name: str) -> EditStep | None:
+        """One step to the state of that name, which undo takes back; None where it is the present one, or there is none
+        of that name."""
+        state = self.state_of(name)
+        if state is None or state == self.state:
+            return None
+        step = EditStep((), f"back to {name}", "code", self.state, state)
+        self._done.append(step)
+        self._undone.clear()
+        self.log.append(Entry("return", step, name))
+        self.state = state
+        return step
+
     # -- transactions ----------------------------------------------------------------------------------------
     def begin(self) -> int:
         """Open a transaction; hand the number to `join` or `roll_back`."""
@@ -131,7 +207,7 @@ class History:
         whole = EditStep(commands, label, steps[0].source, steps[0].before, steps[-1].after)
         self._done[depth:] = [whole]
         at = self._position(steps[0])
-        marks = [e for e in self.log[at:] if e.what == "checkpoint"]
+        marks = [e for e in self.log[at:] if e.what in ("checkpoint", "placement")]
         self.log[at:] = [Entry("do", whole), *marks]
 
     def roll_back(self, depth: int) -> None:
@@ -171,6 +247,8 @@ def disabled_overrides(history: Sequence[EditStep]) -> tuple[Override, ...]:
                 if isinstance(override.target, str):
                     dropped.pop((override.kind, override.target), None)
             state = after
+        for override in step.after.overrides:  # a way back has no commands
+            dropped.pop((override.kind, str(override.target)), None)
     return tuple(dropped.values())
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,7 +28,7 @@ from tbuda_lab.core.options import CompileOptions, options_from_json, options_to
 from tbuda_lab.core.overrides import Override, Resolve, from_json, to_json
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import COMMANDS, SetOptions, SetOverride
-from tbuda_lab.core.session.history import EditStep, Entry, History
+from tbuda_lab.core.session.history import NOTE_KINDS, EditStep, Entry, History, PlacementFacts, PlacementNote
 
 FORMAT = "tbuda-session 1"
 MAX_BYTES = 16 << 20
@@ -40,7 +41,16 @@ OVERRIDES_FORMAT = "tbuda-overrides 1"
 MAX_OVERRIDES_BYTES = 4 << 20
 MAX_OVERRIDES = 20_000
 _SPACE = re.compile(r"[ \t\r\n]*")
-_OTHERS = {"undo": (), "redo": (), "checkpoint": ("name",), "begin": ("label", "by"), "end": ()}
+_FACTS = ("at", "epochs", "chips", "l1", "cycles", "pcc")
+_OTHERS = {
+    "undo": (),
+    "redo": (),
+    "return": ("name",),
+    "checkpoint": ("name",),
+    "placement": ("name", "kind", *_FACTS),
+    "begin": ("label", "by"),
+    "end": (),
+}
 """Records that are no commands, with their fields."""
 _HEAD = ("format", "device", "harvested_rows", "name", "options", "overrides")
 
@@ -58,7 +68,8 @@ class Header:
 
 @dataclasses.dataclass(frozen=True)
 class JournalFile:
-    """A journal read. `actions`: ("do", commands, label, source), ("undo",), ("redo",) or ("checkpoint", name)."""
+    """A journal read. `actions`: ("do", commands, label, source), ("undo",), ("redo",), ("checkpoint", name),
+    ("return", name) or ("placement", name, kind, facts)."""
 
     header: Header
     actions: tuple[tuple[Any, ...], ...]
@@ -101,7 +112,11 @@ def _line(value: Any) -> str:
 
 
 def _records(entry: Entry, resolve: Resolve) -> Iterator[dict[str, Any]]:
-    if entry.step is None:
+    if entry.note is not None:
+        facts = {k: v for k, v in dataclasses.asdict(entry.note.facts).items() if v is not None}
+        yield {"do": "placement", "name": entry.note.name, "kind": entry.note.kind, **facts}
+        return
+    if entry.step is None or entry.what == "return":
         yield {"do": entry.what, **({"name": entry.name} if entry.name else {})}
         return
     step = entry.step
@@ -183,14 +198,28 @@ def _actions(reader: _JournalReader, commands: list[tuple[int, Any]]) -> Iterato
             if group:
                 yield "do", tuple(group), label, source
             group = None
-        elif what == "checkpoint" and isinstance(record.get("name"), str):
-            yield "checkpoint", record["name"]
+        elif what in ("checkpoint", "return") and isinstance(record.get("name"), str):
+            yield what, record["name"]
+        elif what == "placement" and group is None:
+            yield what, *_noted(reader, line, record)
         elif what in ("undo", "redo") and group is None:
             yield (what,)
         else:
             reader.fail(line, f"{what!r} is not allowed here", "begin and end come in pairs; a checkpoint has a name")
     if group is not None:
         reader.fail(commands[-1][0], "a 'begin' without its 'end'", "close the group")
+
+
+def _noted(reader: _JournalReader, line: int, record: dict[str, Any]) -> tuple[str, str, PlacementFacts]:
+    """Name, kind and facts of a placement."""
+    name, kind, facts = record.get("name"), record.get("kind"), {k: record[k] for k in _FACTS if k in record}
+    if not isinstance(name, str) or not name or kind not in NOTE_KINDS:
+        reader.fail(line, "a placement without a name, or of no kind", f"a name, and one of {', '.join(NOTE_KINDS)}")
+    whole = all(type(facts.get(k, 0)) is int and 0 <= facts.get(k, 0) < 1 << 31 for k in ("epochs", "chips"))
+    real = all(type(facts.get(k, 0.0)) in (int, float) and math.isfinite(facts.get(k, 0.0)) for k in _FACTS[3:])
+    if not (whole and real and isinstance(facts.get("at", ""), str)):
+        reader.fail(line, "the facts of a placement are no numbers", "epochs and chips, l1, cycles and pcc; at is text")
+    return name, kind, PlacementFacts(**facts)
 
 
 def _record_kind(reader: _JournalReader, line: int, record: Any) -> tuple[str, str]:
@@ -364,6 +393,10 @@ def replay(history: History, actions: tuple[tuple[Any, ...], ...]) -> list[EditS
             history.undo()
         elif action[0] == "redo":
             history.redo()
+        elif action[0] == "return":
+            history.go_back(action[1])
+        elif action[0] == "placement":
+            history.note(PlacementNote(action[1], action[2], history.state, action[3]))
         else:
             history.mark(action[1])
     return list(history.done)

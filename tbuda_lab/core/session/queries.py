@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tbuda_lab.core.analysis.memory import DramMap, L1Map, dram_map, l1_map
 from tbuda_lab.core.analysis.noc import LinkMap, link_map, sibling
 from tbuda_lab.core.compiler import Clock, CompileResult, Request
-from tbuda_lab.core.diff import Diff
+from tbuda_lab.core.diff import Diff, compare_sides, netlist_side
 from tbuda_lab.core.epochsim import BatchTime, batch_time
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.options import CompileOptions
@@ -144,20 +144,22 @@ class Queries:
     def diff(self, a: str, b: str = "now") -> Diff:
         """See `Session.diff`."""
         with self._state.work_lock:
+            files = self._session.placement_table
+            if files.file(a) is not None or files.file(b) is not None:  # netlists both, so that both are counted alike
+                sides = (files.file(n) or netlist_side(self._result_of(n).netlist, n) for n in (a, b))
+                return compare_sides(*sides)
             before, after = self._result_of(a), self._result_of(b)
             return diff_results(before, after, a, b, (self.time(before), self.time(after)))
 
     def _result_of(self, name: str) -> CompileResult:
         if name == "now":
             return self._session.compile()
-        state = self._state.history.marked.get(name)
-        if state is None and name == "start":
-            state = self._state.history.first
-        elif state is None and name == "previous":
+        state = self._state.history.state_of(name)
+        if state is None and name == "previous":
             state = self._state.history.done[-1].before if self._state.history.done else self._state.history.state
         if state is None:
             names = ", ".join((*self._state.history.marked, "start", "previous", "now"))
-            raise InputError(f"no checkpoint {name!r}; there are: {names}")
+            raise InputError(f"no checkpoint or placement {name!r}; there are: {names}")
         clock = Clock(None, None)
         make = partial(self._state.pipeline.compile, self._session.trace(), state, clock)
         return self._state.results.get_or(state.key, make)

@@ -34,7 +34,7 @@ from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import exports
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.compiles import GRAPH_STAGES, Compiles, as_sample
-from tbuda_lab.core.session.edits import Edits
+from tbuda_lab.core.session.edits import Edits, Found
 from tbuda_lab.core.session.explain import OpCard, Reasons, card_of
 from tbuda_lab.core.session.explore import Explore
 from tbuda_lab.core.session.find_error import ErrorReport, find_error
@@ -46,6 +46,7 @@ from tbuda_lab.core.session.legal import LegalTable
 from tbuda_lab.core.session.measured import Measured
 from tbuda_lab.core.session.op_checks import OpChecks
 from tbuda_lab.core.session.opening import open_session, training_session
+from tbuda_lab.core.session.placements import PlacementRow, Placements
 from tbuda_lab.core.session.profile import Profile
 from tbuda_lab.core.session.queries import Queries
 from tbuda_lab.core.session.records import OverrideRecord
@@ -125,6 +126,7 @@ class Session:
         self.queries, self.runs = Queries(self, state), Runs(self, state)
         self.training = Training(self, state)
         self._measured = Measured(self, state)
+        self.placement_table = Placements(self, state)
         register_session(self)
 
     @classmethod
@@ -259,7 +261,13 @@ class Session:
         """Change options by name (see `CompileOptions`); the next `compile` uses them."""
         self.edits.configure(**changes)
 
-    def optimise(self, seconds: float | None = None, steps: int | None = None) -> tuple[tuple[int, float], ...]:
+    def optimise(
+        self,
+        seconds: float | None = None,
+        steps: int | None = None,
+        found: Found | None = None,
+        enough: threading.Event | None = None,
+    ) -> tuple[tuple[int, float], ...]:
         """Look for another lowering that is faster (`core.compiler.lowering_search`), choose all epochs anew and search
         on from there: so many steps, or as many as the seconds allow. Returns the curve: (steps done, cycles per input
         then), at the start, with the other lowering, at every gain and at the end; it never rises.
@@ -268,9 +276,12 @@ class Session:
         `op_rows`) and of `optimise_steps`. The same options find the same placement again, on any machine; so
         does the same number of steps, which no more lowerings than that are tried for. Ops that overrides address stay
         what they are. Edits that come later keep the epochs found. `cancel` stops it and changes nothing.
-        Raises `InputError` where neither is given, and what compiling raises.
+
+        With seconds it can be followed: found(steps done, cycles per input, placed) is called at every gain, placed()
+        makes its placement; once `enough` is set it ends with what it has found, as the steps that it has done.
+        Raises `InputError` where neither seconds nor steps are given, and what compiling raises.
         """
-        return self.edits.optimise(seconds, steps)
+        return self.edits.optimise(seconds, steps, found, enough)
 
     def tune_formats(
         self,
@@ -384,6 +395,23 @@ class Session:
     def checkpoints(self) -> tuple[str, ...]:
         """Names of the checkpoints, in the order they were made."""
         return self.edits.checkpoints
+
+    @property
+    def placements(self) -> tuple[PlacementRow, ...]:
+        """What this session has come to, oldest first: every state that was compiled, checkpoints, netlist files that
+        were opened to compare with. What each takes is kept in the journal; `diff` takes any two names, `go_back`
+        those that are no files."""
+        return self.placement_table.rows
+
+    def go_back(self, name: str) -> str:
+        """Back to a checkpoint or a placement of that name, as one step that undo takes back; returns its label ("" if
+        it is the present state). The next `compile` looks its result up, or makes it. Raises `InputError`."""
+        return self.edits.go_back(name)
+
+    def open_placement(self, path: str | Path) -> PlacementRow:
+        """A netlist file as one more placement to compare with, under its name; nothing of it is taken over, and the
+        journal does not keep it. Raises `InputError` or `NetlistError` naming the file."""
+        return self.placement_table.open_file(path)
 
     # -- asking ------------------------------------------------------------------------------------------------
     @property

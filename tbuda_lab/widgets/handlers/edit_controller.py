@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.diff import same_epochs
 from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 from tbuda_lab.core.run_control import wait_for
 from tbuda_lab.core.session import Command
@@ -178,6 +179,16 @@ class EditController:
         """Show the current placement, whatever was shown."""
         if self.hub.session.result is not None:
             self.hub.publish(self.hub.session.frames.of(self.hub.session.result))
+
+    def show_for_now(self, what: str, frames: list[Frame]) -> None:
+        """Show a placement that is not made (yet), until `show_again`."""
+        self.shown = what
+        self.hub.publish(frames)
+        self.publish()
+
+    def show_again(self) -> None:
+        """The current placement instead of one that was shown for now."""
+        self._back()
 
     def _back(self) -> None:
         """What was shown was not made: the current placement again."""

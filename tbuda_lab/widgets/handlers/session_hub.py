@@ -136,30 +136,28 @@ class Hub:
 
     def train_by(self, work: Callable[[], object]) -> None:
         """Train in a thread, by whatever trains the session. Raises `InputError` while other work goes on."""
+        if not self.work(work, "run", "", "tbuda-train"):
+            raise InputError("the session is busy: wait until its work ends, or cancel it, before training")
+
+    def work(self, work: Callable[[], object], stage: str, text: str, name: str) -> bool:
+        """Do it in a thread of that name; the board says that `stage` runs, and `text`. False where other work goes on:
+        then nothing is begun."""
         with self._lock:
             if self.busy:
-                raise InputError("the session is busy: wait until its work ends, or cancel it, before training")
+                return False
             self.error = None
-            self.board.begin("run")
-            self.board.step("run", 0.0)
-            self._thread = threading.Thread(target=lambda: self._run_guarded(work), name="tbuda-train", daemon=True)
+            self.board.begin(stage)
+            self.board.step(stage, 0.0)
+            self.board.text = text
+            self._thread = threading.Thread(target=lambda: self._run_guarded(work), name=name, daemon=True)
             self._at_work = True
             self._tell(force=True)
             self._thread.start()
+            return True
 
     def check(self) -> None:
         """Compare every op's tensor with torch, in a thread; does nothing while one is at work."""
-        with self._lock:
-            if self.busy:
-                return
-            self.error = None
-            self.board.begin("verify")
-            self.board.step("verify", 0.0)
-            self.board.text = "Comparing every op with torch …"
-            self._thread = threading.Thread(target=self._check, name="tbuda-check", daemon=True)
-            self._at_work = True
-            self._tell(force=True)
-            self._thread.start()
+        self.work(self.session.verify_ops, "verify", "Comparing every op with torch …", "tbuda-check")
 
     def find_error(self) -> None:
         """Search the op that is wrong, in a thread (see `Session.find_error`); does nothing while one is at work."""
@@ -172,17 +170,8 @@ class Hub:
         with self._lock:
             if self.busy:
                 return
-            self.error = None
             self._searching = threading.Event()
-            self.board.begin("verify")
-            self.board.step("verify", 0.0)
-            self.board.text = "Searching the op that is wrong, stage by stage …"
-            self._thread = threading.Thread(
-                target=lambda: self._run_guarded(work), name="tbuda-find-error", daemon=True
-            )
-            self._at_work = True
-            self._tell(force=True)
-            self._thread.start()
+            self.work(work, "verify", "Searching the op that is wrong, stage by stage …", "tbuda-find-error")
 
     @property
     def has_views(self) -> bool:
@@ -229,9 +218,6 @@ class Hub:
                 self.session.run(break_below=below)
 
         self._run_guarded(work)
-
-    def _check(self) -> None:
-        self._run_guarded(lambda: self.session.verify_ops())
 
     def _run_guarded(self, work: Callable[[], object]) -> None:
         """Do it, and tell how it ended."""

@@ -46,6 +46,7 @@ TABS = (
     "trace",
     "netlist",
     "overrides",
+    "placements",
     "memory",
     "diff",
     "passes",

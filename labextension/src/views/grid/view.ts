@@ -22,6 +22,7 @@ import { opener } from '../graph/bar.js';
 import { type Item, NodeMenu } from '../graph/input.js';
 import { Legend } from './legend.js';
 import { coresOf } from './pictures.js';
+import { LazyView } from '../lazyview.js';
 import { Suggestions } from './suggest.js';
 
 const COLOURINGS: [ColourBy, string, string][] = [
@@ -45,6 +46,10 @@ export class GridView {
   private readonly toast: Toast;
   readonly editor: Editor;
   readonly suggestions: Suggestions;
+  private readonly search: LazyView;
+  private readonly searchButton = h('button', {
+    class: 'tb-button', 'data-tb-action': 'optimise', 'aria-pressed': 'false', title: 'Search for a faster placement', onclick: () => this.toggleSearch()
+  }, 'Optimise');
   private readonly keys: GridKeys;
   private readonly activity: Activity;
   private readonly tools = h('span', { class: 'tb-editbar' });
@@ -80,7 +85,9 @@ export class GridView {
     this.bar = new EditBar(store);
     this.toast = new Toast(store);
     this.suggestions = new Suggestions(store, () => this.plane.focus({ preventScroll: true }));
-    this.tools.append(this.suggestions.button, h('button', {
+    this.search = new LazyView(store, 'search');
+    this.search.element.hidden = true;
+    this.tools.append(this.suggestions.button, this.searchButton, h('button', {
       class: 'tb-button', 'data-tb-action': 'export', title: 'Export (X)', onclick: () => open(this.element, { what: 'export' })
     }, 'Export'), h('button', {
       class: 'tb-button', 'data-tb-action': 'keys', title: 'Keyboard shortcuts (H)', 'aria-label': 'Keyboard shortcuts',
@@ -89,7 +96,7 @@ export class GridView {
     this.legend = new Legend(store, this);
     this.element = h('section', { class: 'tb-view tb-grid', 'data-tb-view': 'grid', 'aria-label': 'Core grid' },
       h('header', { class: 'tb-bar' }, h('h3', {}, 'Core grid'), h('span', { class: 'tb-spring' }), this.bar.element, this.tools, this.modes, opener(this.legend.element, 'grid-more', 'What is drawn, and zoom')),
-      this.strip, this.chips, this.suggestions.element, this.head, this.plane, this.accessible.element, this.toast.element, this.card.element, this.legend.element);
+      this.strip, this.chips, this.suggestions.element, this.search.element, this.head, this.plane, this.accessible.element, this.toast.element, this.card.element, this.legend.element);
     this.lens = new Viewport(this.plane, () => this.render());
     this.editor = new Editor(store, this.plane, this.element, text => this.toast.speak(text), () => this.legend.displacement.value());
     this.keys = new GridKeys(this);
@@ -109,11 +116,19 @@ export class GridView {
     this.load();
   }
 
+  /** The panel of the search, whose code comes when it is first wanted. */
+  private toggleSearch(): void {
+    const { element } = this.search;
+    element.hidden = !element.hidden;
+    this.searchButton.setAttribute('aria-pressed', String(!element.hidden));
+    if (!element.hidden) this.search.lookedAt();
+  }
+
   dispose(): void {
     cancelAnimationFrame(this.scrolling);
     this.stops.forEach(stop => stop());
     [
-      this.bar, this.card, this.toast, this.editor, this.suggestions, this.activity, this.links,
+      this.bar, this.card, this.toast, this.editor, this.suggestions, this.search, this.activity, this.links,
       this.legend, this.perRow, this.chip, this.lens, this.menu
     ].forEach(part => part.dispose());
   }
@@ -137,6 +152,7 @@ export class GridView {
           this.ahead &&= store.edits?.busy === true;
           this.greyOut(false);
           this.tools.hidden = !store.edits;
+          this.searchButton.hidden = !store.host.live; // a page that was sent tries single edits
           if (!this.editor.dragging) this.mark();
         }
         if (key === 'netlist') this.text = NetlistText.of(store.frames.get('netlist')!);

@@ -82,6 +82,9 @@ _DRAWN = 24
 Curve = tuple[tuple[int, float], ...]
 """(steps done, cycles per input then), at the start, at every gain and at the end."""
 
+Found = Callable[[int, float, Problem, Sequence[Segment]], None]
+"""Hears of a gain: steps done, cycles per input, and the epochs with their problem."""
+
 
 @dataclasses.dataclass(frozen=True)
 class SearchResult:
@@ -102,13 +105,17 @@ def search_on(
     still: Collection[str] = (),
     check: Callable[[float], None] = lambda fraction: None,
     moves: bool = True,
+    found: Found = lambda done, cycles, problem, segments: None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> SearchResult:
     """The best of `steps` steps from a placement of priced epochs, or of as many as `seconds` allow (0 steps: no other
     limit). pairs, still: as for swaps. check: called with the part of the steps, or of the time, that is over; it may
-    raise to cancel. moves: whether ops may move over a cut. Raises `ValueError` without any limit."""
+    raise to cancel. moves: whether ops may move over a cut. found: called after every gain with the steps done, what it
+    came to and the epochs. enough: asked before every step whether to end with what there is. Raises `ValueError`
+    without any limit."""
     if not steps and seconds is None:
         raise ValueError("a search without an end: give steps or seconds")
-    return _Search(problem, segments, pairs, still, moves).run(steps, seconds, check)
+    return _Search(problem, segments, pairs, still, moves).run(steps, seconds, check, found, enough)
 
 
 class _Search:
@@ -134,16 +141,24 @@ class _Search:
         self._moves: SwapSearch | None = None
         self._moving = moves and len(problem.device.chips) == 1
 
-    def run(self, steps: int, seconds: float | None, check: Callable[[float], None]) -> SearchResult:
+    def run(
+        self,
+        steps: int,
+        seconds: float | None,
+        check: Callable[[float], None],
+        found: Found,
+        enough: Callable[[], bool],
+    ) -> SearchResult:
         begun = time.monotonic()
         done = 0
         while not steps or done < steps:
             over = 0.0 if seconds is None else (time.monotonic() - begun) / max(seconds, 1e-9)
-            if over >= 1.0:
+            if over >= 1.0 or enough():
                 break
             check(max(over, done / steps if steps else 0.0))
             if self._step(done):
                 self.curve.append((done + 1, self.value))
+                found(done + 1, self.value, self.problem, self.segments)
             done += 1
         if self.curve[-1][0] != done:
             self.curve.append((done, self.value))
