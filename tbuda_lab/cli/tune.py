@@ -13,7 +13,10 @@ from tbuda_lab.cli.bringup import compile_session, read_request, target_argument
 from tbuda_lab.cli.output import epoch_table, output_folder, summary
 from tbuda_lab.cli.target import changed_settings
 from tbuda_lab.core.errors import InputError, ModelError
+from tbuda_lab.core.session.islands import Islands
 
+STEPS = 50
+"""Of a round of islands."""
 _EVERY = 0.5  # seconds between two lines
 
 
@@ -29,8 +32,34 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help="steps to search instead of seconds; gives the same result every time",
     )
+    parser.add_argument(
+        "--islands", type=int, default=None, metavar="N", help="searches side by side, each of --steps a round"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=None, metavar="N", help="how often islands go on from the best (default 10)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=None, metavar="N", help="processes of islands, 0: this one (default; needs Dask)"
+    )
+    parser.add_argument("--scheduler", metavar="ADDRESS|FILE", help="a Dask scheduler that islands run on")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the results")
     parser.set_defaults(handler=run_tune)
+
+
+def _islands(arguments: argparse.Namespace) -> Islands | None:
+    """The islands that are asked for. Raises `InputError` for settings of islands without them."""
+    given = {"--rounds": arguments.rounds, "--workers": arguments.workers, "--scheduler": arguments.scheduler}
+    if arguments.islands is None:
+        named = [flag for flag, value in given.items() if value is not None]
+        if named:
+            raise InputError(f"{', '.join(named)}: of islands alone; give --islands N")
+        return None
+    if arguments.seconds is not None:
+        raise InputError("islands search by steps: what they find does not depend on time; give --steps of a round")
+    rounds = 10 if arguments.rounds is None else arguments.rounds
+    if rounds < 1:
+        raise InputError(f"--rounds {rounds}: give 1 or more")
+    return Islands(arguments.islands, rounds, arguments.workers or 0, arguments.scheduler)
 
 
 def run_tune(arguments: argparse.Namespace) -> int:
@@ -43,6 +72,7 @@ def run_tune(arguments: argparse.Namespace) -> int:
         arguments.steps is not None and arguments.steps < 1
     ):
         raise InputError("a search takes more than 0 seconds, or 1 step and more")
+    islands = _islands(arguments)
     request = read_request(arguments)
     with output_folder(arguments.out) as folder:
         session = compile_session(request, not arguments.no_cache)
@@ -54,9 +84,10 @@ def run_tune(arguments: argparse.Namespace) -> int:
                 print(f"\r  searching: {fraction:.0%} of placement ", end="", file=sys.stderr, flush=True)
 
         session.on("stage", tell)
-        seconds = 30.0 if arguments.seconds is None and arguments.steps is None else arguments.seconds
+        steps = STEPS if islands is not None and arguments.steps is None else arguments.steps
+        seconds = 30.0 if arguments.seconds is None and steps is None else arguments.seconds
         before = session.options
-        curve = session.optimise(seconds, arguments.steps)
+        curve = session.optimise(seconds, steps, islands=islands)
         if sys.stderr.isatty():
             print(file=sys.stderr)
         changes = changed_settings(before, session.options)

@@ -178,6 +178,8 @@ class CompileOptions:
     time_budget: float | None = _option(None, Stage.PLACER, least=0)
     # steps of the search that goes on from a placement
     optimise_steps: int = _option(0, Stage.SEARCH, least=0, whole=True)
+    # rounds of so many steps, each from where the one before ended and with steps drawn by its name; (): one round
+    optimise_rounds: tuple[str, ...] = _option((), Stage.SEARCH)
     # or as many steps as these seconds allow (then results depend on time)
     optimise_seconds: float | None = _option(None, Stage.SEARCH, least=0)
     # what the host runs between the device's ops: see FALLBACKS
@@ -247,6 +249,8 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
         fault = _fault(value, kind, field.metadata)
         if fault is not None:
             yield field.name, fault
+    if options.optimise_rounds and not options.optimise_steps:
+        yield "optimise_rounds", ("there is no search of so many steps", "give optimise_steps, or no rounds")
     chosen = options.default_df_override
     if isinstance(chosen, DataFormat) and (not chosen.is_float or chosen is DataFormat.Lf8):
         why = "is a format of transfers" if chosen is DataFormat.Lf8 else "holds integers"

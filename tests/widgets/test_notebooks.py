@@ -80,6 +80,7 @@ def test_they_are_all_there() -> None:
         "07_slow_and_wrong.ipynb",
         "08_any_model.ipynb",
         "09_popxl.ipynb",
+        "10_which_card.ipynb",
     ]
     readme = (FOLDER / "README.md").read_text()
     assert [n.name for n in NOTEBOOKS if n.name not in readme] == []

@@ -41,7 +41,8 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, frozen
 from tbuda_lab.core.placer import Fusion, Outcome, fusing
 from tbuda_lab.core.placer.model.costs import CostCache
-from tbuda_lab.core.placer.record import from_record, number, structure_digest, to_record
+from tbuda_lab.core.placer.model.problem import structure_digest
+from tbuda_lab.core.placer.record import from_record, number, to_record
 
 T = TypeVar("T")
 

@@ -33,10 +33,9 @@ from tbuda_lab.core.lowering.values import tiles_of
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer import StartedPlacement, outcome_of
 from tbuda_lab.core.placer.fusing import cycles, has_undecided_groups
-from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.problem import Problem, structure_digest
 from tbuda_lab.core.placer.model.segment import Segment, measure
 from tbuda_lab.core.placer.policies import policy
-from tbuda_lab.core.placer.record import structure_digest
 
 TRIALS = 32
 """How often a search lowers a model and chooses its epochs."""

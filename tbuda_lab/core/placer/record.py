@@ -26,7 +26,7 @@ from tbuda_lab.core.overrides import Override, from_json, to_json
 from tbuda_lab.core.overrides.places import OpPin
 from tbuda_lab.core.placer.model.batch_bound import time_bound
 from tbuda_lab.core.placer.model.costs import CostCache
-from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.problem import Problem, structure_digest
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.place import assemble_placement
 from tbuda_lab.core.placer.state import Decisions, Outcome
@@ -36,16 +36,6 @@ _EDITING = ("together", "in turn")
 
 _BOUNDS = len(dataclasses.fields(Bounds))
 _OBJECTIVE = [f.name for f in dataclasses.fields(Objective) if f.name != "least"]  # the bound follows from the graph
-
-
-def structure_digest(graph: Graph) -> str:
-    """64 hex digits of all of a lowered graph that a placement depends on: nodes, ops, edges, shapes, formats and
-    attributes. The numbers in parameters and constants are left out: no placement depends on them."""
-    digest = hashlib.sha256(graph.name.encode())
-    for node in graph:
-        about = (node.name, node.kind.value, tuple(node.shape), type(node.op).__name__, node.op, node.inputs, node.df)
-        digest.update(repr((*about, sorted(node.attrs.items(), key=lambda item: item[0]), node.origin)).encode())
-    return digest.hexdigest()
 
 
 def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[str, Any] | None:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
 from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph.phases import by_phase, phases
-from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.overrides import Override, frozen
 from tbuda_lab.core.placer.assemble import plan_queues, rectangles
 from tbuda_lab.core.placer.model.chip_stages import chips_of, epoch_cost, slowest_stage
-from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.placer.model.problem import Problem, structure_digest
 from tbuda_lab.core.placer.model.schedule import constrain_order, outputs_last, schedule
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies import OTHERS, policy
@@ -31,10 +31,10 @@ from tbuda_lab.core.placer.search.infeasible_repair import (
     overfull,
     repair_infeasible,
 )
-from tbuda_lab.core.placer.search.large_neighbourhood import search_on
+from tbuda_lab.core.placer.search.large_neighbourhood import Curve, search_on
 from tbuda_lab.core.placer.search.merge_epochs import merge_epochs
 from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, repair_stalls
-from tbuda_lab.core.placer.state import PlaceContext, PlacementState, StartedPlacement
+from tbuda_lab.core.placer.state import PlaceContext, PlacementState, ProgressCheck, StartedPlacement
 from tbuda_lab.core.placer.validate import chip_breaks, refuse_pins
 
 _HOP_ROUNDS = 4
@@ -167,11 +167,33 @@ def let_flow(state: PlacementState) -> PlacementState:
 
 
 def search_further(state: PlacementState) -> PlacementState:
-    """The epochs after a search (see `search_on`), repaired, where that finds faster ones. Its limits are those of the
-    context: a problem that was begun may have others."""
-    begun, options, check, problem = state, state.context.options, state.context.check, state.problem
+    """The epochs after a search (see `search_on`), repaired, where that finds faster ones; with `optimise_rounds` after
+    one search for each, from where the one before ended. Its limits are those of the context: a problem that was begun
+    may have others."""
+    options = state.context.options
     if not options.optimise_steps and not options.optimise_seconds:
         return state
+    if not options.optimise_rounds:
+        return _search_round(state, "")
+    first, known = state, state.context.costs.answers
+    curve: Curve = ((0, _time(state.problem, state.segments)),)
+    for number, name in enumerate(options.optimise_rounds, 1):
+        key = _round_key(first, options.optimise_rounds[:number])
+        found = known.get(key)
+        if not isinstance(found, PlacementState):
+            found = _search_round(state, name)
+            _keep_round(known, key, found)
+        state = dataclasses.replace(
+            state, problem=found.problem, segments=found.segments, edits=found.edits, notes=found.notes
+        )
+        done = curve[-1][0]
+        curve = (*curve, *((done + steps, cycles) for steps, cycles in found.curve if steps))
+    return dataclasses.replace(state, curve=curve)
+
+
+def _search_round(state: PlacementState, name: str) -> PlacementState:
+    """One search from a placement. Its curve counts from there."""
+    begun, options, check, problem = state, state.context.options, state.context.check, state.problem
     constraints = problem.constraints
     went = search_on(
         problem,
@@ -184,6 +206,7 @@ def search_further(state: PlacementState) -> PlacementState:
         len(set(phases(problem.graph).values())) < 2,
         lambda steps, cycles, found, segments: begun.context.gained(steps, cycles, begun.with_epochs(found, segments)),
         begun.context.enough,
+        name,
     )
     trial = RepairedPlacement(went.problem, went.segments)
     if options.enable_fork_join_buffering:
@@ -194,6 +217,25 @@ def search_further(state: PlacementState) -> PlacementState:
     final = _time(state.problem, state.segments)
     curve = (*(point for point in went.curve[:-1] if point[1] >= final), (went.steps, final))
     return dataclasses.replace(state, curve=curve)
+
+
+_KEPT_ROUNDS = 8
+"""Searches whose end is kept, for one that goes on from there under other options of the search."""
+
+
+def _round_key(first: PlacementState, names: Sequence[str]) -> tuple[object, ...]:
+    """What a round follows from: the placement before the first one, its names and the steps of each."""
+    problem, steps = first.problem, first.context.options.optimise_steps
+    epochs = tuple((s.first, s.last, s.rows) for s in first.segments)
+    asked = frozen(tuple(problem.constraints.records)), frozen(first.edits)
+    return "round", structure_digest(problem.graph), problem.order, epochs, asked, steps, tuple(names)
+
+
+def _keep_round(known: dict[tuple[object, ...], object], key: tuple[object, ...], found: PlacementState) -> None:
+    rounds = [k for k in known if k[0] == "round"]
+    for old in rounds[: max(0, len(rounds) + 1 - _KEPT_ROUNDS)]:
+        del known[old]
+    known[key] = dataclasses.replace(found, context=dataclasses.replace(found.context, check=ProgressCheck()))
 
 
 def drop_refused_preloads(state: PlacementState) -> PlacementState:

@@ -24,6 +24,7 @@ from tbuda_lab.core.session.compiles import GRAPH_STAGES, REACHED
 from tbuda_lab.core.session.edits import GRAMMAR
 from tbuda_lab.core.session.explain import OpCard, Reasons
 from tbuda_lab.core.session.exports import EXPORTS, Export, ExportKind, ExportSetting
+from tbuda_lab.core.session.islands import Islands
 from tbuda_lab.core.session.legal import LEGAL, LegalTable, ReasonText, ShapeReason
 from tbuda_lab.core.session.records import OverrideRecord
 from tbuda_lab.core.session.session import Session
@@ -49,6 +50,7 @@ __all__ = [
     "ExportKind",
     "ExportSetting",
     "FormatOp",
+    "Islands",
     "LegalTable",
     "OpCard",
     "OpChange",

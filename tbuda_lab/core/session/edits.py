@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import re
 import threading
@@ -18,7 +19,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.lowering_search import TRIALS, search_lowering
 from tbuda_lab.core.compiler.request import Clock, Request
 from tbuda_lab.core.constraints import FREE
-from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
+from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError, not_supported
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import LOWERING, CompileOptions, options_changed
 from tbuda_lab.core.overrides import Override, named_python, override_python
@@ -44,6 +45,7 @@ from tbuda_lab.core.session.commands import (
     StreamOp,
 )
 from tbuda_lab.core.session.history import EditStep
+from tbuda_lab.core.session.islands import Curve, Islands, search_islands
 from tbuda_lab.core.session.journal import Journal, read_overrides
 
 if TYPE_CHECKING:
@@ -212,7 +214,7 @@ class Edits:
             if not done and not changed:
                 state.pipeline.take_over(timed, timed)
                 return _report(result.placement).curve
-            edit = SetOptions(**changed, optimise_steps=done, optimise_seconds=None)
+            edit = SetOptions(**changed, optimise_steps=done, optimise_seconds=None, optimise_rounds=())
             counted = edit.apply(request)
             state.pipeline.take_over(timed, counted)
             state.results.store(counted.key, dataclasses.replace(result, options=counted.options))
@@ -236,7 +238,7 @@ class Edits:
         """The request with the lowering and the placement that searches find, whose report has the curve of both, and
         the steps that were done."""
         pipeline = self._state.pipeline
-        request = SetOptions(optimise_steps=0, optimise_seconds=None).apply(request)
+        request = SetOptions(optimise_steps=0, optimise_seconds=None, optimise_rounds=()).apply(request)
         before = _report(pipeline.place(graph, request, clock)[1].placement())
         part, start = None if seconds is None else _LOWERING * seconds, time.monotonic()
         lowered = search_lowering(pipeline, graph, request, clock, part, TRIALS if steps is None else steps)
@@ -257,6 +259,47 @@ class Edits:
             result = dataclasses.replace(result, placement=dataclasses.replace(result.placement, report=report))
         curve = _report(result.placement).curve
         return result, curve[-1][0] if curve else 0
+
+    def optimise_by_islands(self, steps: int, islands: Islands) -> Curve:
+        """See `Session.optimise` with islands."""
+        if type(steps) is not int or steps < 1:
+            raise InputError(f"a round of islands has one step or more, not {steps!r}")
+        if self._session.options.training is not None:
+            raise not_supported("islands of a session that trains", "optimise(steps=...) without islands")
+        state, compiles = self._state, self._session.compiles
+        with state.work_lock:
+            graph = compiles.run_guarded(self._session.trace)
+            request = state.history.state
+            with state.edit_lock:
+                state.cancel = cancel = threading.Event()
+            plain = SetOptions(optimise_steps=0, optimise_seconds=None, optimise_rounds=()).apply(request)
+            search = functools.partial(self._search_islands, graph, plain, cancel, steps, islands)
+            options, curve = compiles.run_guarded(search)
+            changed = options_changed(request.options, options)
+            if changed:
+                label = f"search for a faster placement, {len(options.optimise_rounds)} rounds of {steps} steps"
+                self.attempt(SetOptions(**changed), label=label, source="search")
+            return curve
+
+    def _search_islands(
+        self, graph: Graph, request: Request, cancel: threading.Event, steps: int, islands: Islands
+    ) -> tuple[CompileOptions, Curve]:
+        """The options of the lowering and the rounds that islands find, and the curve of both."""
+        pipeline = self._state.pipeline
+        lowered = search_lowering(pipeline, graph, request, self._session.compiles.clock(cancel), None, TRIALS)
+
+        def search(options: CompileOptions, islands: Islands) -> tuple[CompileOptions, Curve]:
+            asked = request.overrides, self.names_of
+            cached = pipeline.cache is not None
+            return search_islands(graph, pipeline.device, options, *asked, islands, steps, cancel, cached)
+
+        options, curve = search(lowered, islands)
+        if lowered == request.options:
+            return options, curve
+        start = search(request.options, Islands(1, 0))[1]
+        if curve[-1][1] >= start[-1][1]:  # what was thought cheaper is not: islands of the lowering there was
+            return search(request.options, islands)
+        return options, (*start, *curve)
 
     def _curve(self) -> tuple[tuple[int, float], ...]:
         result = self._session.result

@@ -41,6 +41,7 @@ from tbuda_lab.core.session.find_error import ErrorReport, find_error
 from tbuda_lab.core.session.find_error.goldens import read_goldens
 from tbuda_lab.core.session.frames import Frames
 from tbuda_lab.core.session.history import EditStep, History
+from tbuda_lab.core.session.islands import Islands
 from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
 from tbuda_lab.core.session.legal import LegalTable
 from tbuda_lab.core.session.measured import Measured
@@ -267,6 +268,7 @@ class Session:
         steps: int | None = None,
         found: Found | None = None,
         enough: threading.Event | None = None,
+        islands: Islands | None = None,
     ) -> tuple[tuple[int, float], ...]:
         """Look for another lowering that is faster (`core.compiler.lowering_search`), choose all epochs anew and search
         on from there: so many steps, or as many as the seconds allow. Returns the curve: (steps done, cycles per input
@@ -279,9 +281,19 @@ class Session:
 
         With seconds it can be followed: found(steps done, cycles per input, placed) is called at every gain, placed()
         makes its placement; once `enough` is set it ends with what it has found, as the steps that it has done.
+
+        islands: `Islands(4, rounds=10)` searches `steps` steps side by side, in this process or on workers, and goes on
+        from the best after every round; the option `optimise_rounds` says which rounds led to it. The number of workers
+        makes no difference to what is found.
         Raises `InputError` where neither seconds nor steps are given, and what compiling raises.
         """
-        return self.edits.optimise(seconds, steps, found, enough)
+        if islands is None:
+            return self.edits.optimise(seconds, steps, found, enough)
+        if seconds is not None or steps is None or found is not None or enough is not None:
+            raise InputError(
+                "islands search by steps, so that what they find does not depend on time: give steps alone"
+            )
+        return self.edits.optimise_by_islands(steps, islands)
 
     def tune_formats(
         self,

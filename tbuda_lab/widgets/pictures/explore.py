@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.explore import NUMBERS, Plan, Trial, front, plan_of, read, read_placement
+from tbuda_lab.core.explore import NUMBERS, Objective, Plan, Trial, front, holding, plan_of, read, read_placement
 from tbuda_lab.core.files import atomic_text
 from tbuda_lab.core.session.explore import command_words, table_of
 
@@ -86,12 +86,14 @@ def folder_data(folder: Path, keep_old: bool = True) -> dict[str, Any]:
 
 
 _COLOURS = "#5a6675", "#0b6bcb"
-_W, _H, _LEFT, _BOTTOM = 480, 280, 70, 40
+_W, _H, _LEFT, _BOTTOM, _TOP = 560, 320, 76, 40, 12
+_LISTED = 40
+"""Rows of a table without a script."""
 
 
 def front_svg(plan: Plan, trials: Sequence[Trial]) -> str:
-    """The first two objectives against each other, the front drawn: the static twin of the picture. "" where fewer than
-    two numbers are known."""
+    """The first two objectives against each other, the front drawn, refused points on the axis: the static twin of the
+    picture. "" where nothing is done."""
     names = list(dict.fromkeys((*(o.number for o in plan.objectives), "samples/s", "dram_bytes")))
     up, across = names[:2]
     done = [t for t in trials if across in t.numbers and up in t.numbers]
@@ -101,32 +103,90 @@ def front_svg(plan: Plan, trials: Sequence[Trial]) -> str:
 
     def place(trial: Trial) -> tuple[float, float]:
         parts = [(trial.numbers[n] - low) / ((high - low) or 1.0) for n, (low, high) in spans.items()]
-        return _LEFT + 14 + parts[1] * (_W - _LEFT - 28), _H - _BOTTOM - 14 - parts[0] * (_H - _BOTTOM - 28)
+        return _LEFT + 20 + parts[1] * (_W - _LEFT - 40), _H - _BOTTOM - 16 - parts[0] * (_H - _BOTTOM - _TOP - 32)
 
-    best = front(done, plan.objectives[:2], plan.requirements)
+    best = front(done, _along(plan, up, across), plan.requirements)
     ring = {t.n for t in best}
-    dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{5 if t.n in ring else 3}" fill="{_COLOURS[t.n in ring]}">'
-        f"<title>{escape(f'trial {t.n}: {dict(t.point)}')}</title></circle>"
-        for t in done
-        for x, y in [place(t)]
+    held = {t.n for t in holding(trials, plan.requirements)}
+    dots = "".join(_dot(plan, t, place(t), t.n in ring, t.n in held) for t in sorted(done, key=lambda t: t.n in ring))
+    corners = sorted(map(place, best))
+    steps = "".join(f"{'H' if k else 'M'}{x:.1f}{'V' if k else ' '}{y:.1f}" for k, (x, y) in enumerate(corners))
+    refused = [t for t in trials if t.state != "done"]
+    apart = min(12.0, (_W - _LEFT - 40) / max(1, len(refused)))
+    crosses = "".join(
+        f"<path d='M{_LEFT + 16 + apart * k:.1f} {_H - _BOTTOM - 4}l8 8m0 -8l-8 8' stroke='#c2570c' stroke-width='1.6'>"
+        f"<title>{_words(plan, t)}: {escape(str((t.reason or {}).get('text', t.state)))}</title></path>"
+        for k, t in enumerate(refused)
     )
     texts = [
-        (_LEFT + 14, _H - 22, "start", f"{spans[across][0]:,.4g}"),
-        (_W - 14, _H - 22, "end", f"{spans[across][1]:,.4g}"),
-        ((_LEFT + _W) / 2, _H - 6, "middle", across),
-        (_LEFT - 6, _H - _BOTTOM - 10, "end", f"{spans[up][0]:,.4g}"),
-        (_LEFT - 6, 20, "end", f"{spans[up][1]:,.4g}"),
-        (4, _H / 2, "start", up),
+        (_LEFT + 20, _H - 22, "start", f"{spans[across][0]:,.4g}"),
+        (_W - 20, _H - 22, "end", f"{spans[across][1]:,.4g}" if spans[across][1] > spans[across][0] else ""),
+        ((_LEFT + _W) / 2, _H - 6, "middle", _axis(across)),
+        (_LEFT - 6, _H - _BOTTOM - 12, "end", f"{spans[up][0]:,.4g}"),
+        (_LEFT - 6, _TOP + 20, "end", f"{spans[up][1]:,.4g}" if spans[up][1] > spans[up][0] else ""),
+        (4, _H / 2, "start", _axis(up)),
     ]
-    words = "".join(f'<text x="{x}" y="{y}" text-anchor="{a}">{escape(t)}</text>' for x, y, a, t in texts)
-    refused = sum(t.state != "done" for t in trials)
+    words = "".join(f"<text x='{x}' y='{y}' text-anchor='{a}' fill='#333'>{escape(t)}</text>" for x, y, a, t in texts)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_W} {_H}" width="{_W}" font-size="11" role="img" '
-        f'aria-label="{escape(up)} against {escape(across)} of {len(done)} trials, {len(best)} on the front, '
-        f'{refused} refused"><rect width="{_W}" height="{_H}" fill="#fff"/>'
-        f'<path d="M{_LEFT} 8V{_H - _BOTTOM}H{_W - 6}" fill="none" stroke="#5a6675"/>{words}{dots}</svg>'
+        f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {_W} {_H}' width='{_W}' font-size='11' "
+        f"font-family='sans-serif' role='img' aria-label='{escape(up)} against {escape(across)} of {len(done)} trials, "
+        f"{len(best)} on the front, {len(refused)} refused'><rect width='{_W}' height='{_H}' fill='#fff'/>"
+        f"<path d='M{_LEFT} {_TOP}V{_H - _BOTTOM}H{_W - 6}' fill='none' stroke='#5a6675'/>"
+        f"<path d='{steps}' fill='none' stroke='{_COLOURS[1]}' stroke-width='1.6'/>{words}{crosses}{dots}</svg>"
     )
+
+
+def _along(plan: Plan, *numbers: str) -> tuple[Objective, ...]:
+    """Objectives of two numbers: the plan's, else what is usually wanted of the number."""
+    known = {o.number: o for o in plan.objectives}
+    return tuple(known.get(n) or Objective(n, NUMBERS[n].better) for n in numbers)
+
+
+def _axis(name: str) -> str:
+    return f"{name} ({NUMBERS[name].unit})" if NUMBERS[name].unit else name
+
+
+def _words(plan: Plan, trial: Trial) -> str:
+    return escape(f"trial {trial.n}: " + ", ".join(str(trial.point[axis]) for axis in plan.space.axes), quote=True)
+
+
+def _dot(plan: Plan, trial: Trial, at: tuple[float, float], ring: bool, holds: bool) -> str:
+    """A point; hollow where it misses a requirement, named where it is on the front."""
+    x, y = at
+    colour = _COLOURS[ring]
+    fill = f"fill='{colour}'" if holds else f"fill='#fff' stroke='{colour}'"
+    name = ", ".join(str(trial.point[axis]) for axis in plan.space.axes)
+    side = ("end", -9) if x > _W - 150 else ("start", 9)
+    label = f"<text x='{x + side[1]:.1f}' y='{y + 4:.1f}' text-anchor='{side[0]}' fill='#333'>{escape(name)}</text>"
+    return (
+        f"<circle cx='{x:.1f}' cy='{y:.1f}' r='{5 if ring else 3}' {fill}><title>{_words(plan, trial)}</title></circle>"
+        + (label if ring else "")
+    )
+
+
+def explore_fragment(plan: Plan, trials: Sequence[Trial], title: str) -> str:
+    """What a reader sees without a script: how many trials, the front as a picture, and the best of them as a table."""
+    best = front(trials, plan.objectives, plan.requirements)
+    total = min(plan.budget, plan.space.size)
+    refused = sum(t.state != "done" for t in trials)
+    wanted = ", ".join(map(str, (*plan.objectives, *plan.requirements)))
+    listed = (*best, *(t for t in trials if t not in best))[:_LISTED]
+    head, rows = table_of(plan, listed)
+    keep = [k for k, name in enumerate(head) if name != "key" and (name not in NUMBERS or name in plan.wanted)]
+    cells = "".join(
+        "<tr>" + "".join(f"<td>{'★ ' * (k == 0 and t in best)}{escape(_shown(row[k]))}</td>" for k in keep) + "</tr>"
+        for t, row in zip(listed, rows, strict=True)
+    )
+    table = f"<table><tr>{''.join(f'<th>{escape(head[k])}</th>' for k in keep)}</tr>{cells}</table>"
+    more = f"<p>and {len(trials) - len(listed)} more</p>" if len(trials) > len(listed) else ""
+    note = f"{len(trials)} of {total} trials, {len(best)} on the front, {refused} refused; wanted: {wanted}"
+    return f"<p><b>{escape(title)}</b> · {escape(note)}</p>{front_svg(plan, trials)}{table}{more}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
+    return "" if value is None else str(value)
 
 
 def explore_html(folder: Path, keep_old: bool = True) -> str:

@@ -13,9 +13,11 @@ import anywidget
 import traitlets
 
 from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.explore import plan_of, read
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.explore import Explore
-from tbuda_lab.widgets.pictures.explore import SCRIPT, folder_data, picture_data
+from tbuda_lab.widgets.pictures import fragments
+from tbuda_lab.widgets.pictures.explore import SCRIPT, explore_fragment, folder_data, picture_data
 
 EVERY = 0.5
 """Seconds between two pictures of a running exploration, at least."""
@@ -44,6 +46,7 @@ class ExploreView(anywidget.AnyWidget):
         self.opened: Session | None = None
         self.diff: Any = None
         self._on_open, self._on_diff = on_open, on_diff
+        self._folder = source.folder if isinstance(source, Explore) else Path(source)
         self._lock, self._last = threading.Lock(), 0.0
         self._stop: Callable[[], None] = lambda: None
         super().__init__()
@@ -51,7 +54,7 @@ class ExploreView(anywidget.AnyWidget):
             self.refresh()
             self._stop = source.on_change(lambda _: self._follow())
         else:
-            self.picture = folder_data(Path(source))
+            self.picture = folder_data(self._folder)
         self.on_msg(lambda _, content, __: self.receive(content))
 
     def _follow(self) -> None:
@@ -71,6 +74,25 @@ class ExploreView(anywidget.AnyWidget):
             p = e.progress
             progress = {"done": p.done, "total": p.total, "seconds_left": p.seconds_left}
             self.picture = picture_data(e.plan, e.trials, e.stale, e.folder, e.session.name, progress, e.running)
+
+    def _fragment(self) -> str:
+        e = self.exploration
+        if e is not None:
+            return explore_fragment(e.plan, e.trials, e.session.name)
+        record = read(self._folder)
+        trials = [record.trials[n] for n in sorted(record.trials)]
+        return explore_fragment(plan_of(record.header, str(self._folder)), trials, str(record.header["model"]))
+
+    def __repr__(self) -> str:
+        done = self.exploration.progress.done if self.exploration is not None else len(read(self._folder).trials)
+        return f"ExploreView({done} trials)"
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        data = bundle[0] if isinstance(bundle, tuple) else bundle
+        if data is not None:
+            data["text/plain"], data["text/html"] = repr(self), fragments.stored_html(self._fragment())
+        return bundle
 
     def close(self) -> None:
         """End the view; the exploration goes on."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
 
@@ -445,3 +446,13 @@ def op_facts(
 def inputs_on_host(device: DeviceSpec, options: CompileOptions) -> bool:
     """Input queues lie in host memory where the device can read it: one chip, not grayskull."""
     return options.input_queues_on_host and device.arch != "grayskull" and len(device.chips) == 1
+
+
+def structure_digest(graph: Graph) -> str:
+    """64 hex digits of all of a lowered graph that a placement depends on: nodes, ops, edges, shapes, formats and
+    attributes. The numbers in parameters and constants are left out: no placement depends on them."""
+    digest = hashlib.sha256(graph.name.encode())
+    for node in graph:
+        about = (node.name, node.kind.value, tuple(node.shape), type(node.op).__name__, node.op, node.inputs, node.df)
+        digest.update(repr((*about, sorted(node.attrs.items(), key=lambda item: item[0]), node.origin)).encode())
+    return digest.hexdigest()

@@ -107,15 +107,16 @@ def search_on(
     moves: bool = True,
     found: Found = lambda done, cycles, problem, segments: None,
     enough: Callable[[], bool] = lambda: False,
+    name: str = "",
 ) -> SearchResult:
     """The best of `steps` steps from a placement of priced epochs, or of as many as `seconds` allow (0 steps: no other
     limit). pairs, still: as for swaps. check: called with the part of the steps, or of the time, that is over; it may
     raise to cancel. moves: whether ops may move over a cut. found: called after every gain with the steps done, what it
-    came to and the epochs. enough: asked before every step whether to end with what there is. Raises `ValueError`
-    without any limit."""
+    came to and the epochs. enough: asked before every step whether to end with what there is. name: searches of
+    other names draw other steps. Raises `ValueError` without any limit."""
     if not steps and seconds is None:
         raise ValueError("a search without an end: give steps or seconds")
-    return _Search(problem, segments, pairs, still, moves).run(steps, seconds, check, found, enough)
+    return _Search(problem, segments, pairs, still, moves, name).run(steps, seconds, check, found, enough)
 
 
 class _Search:
@@ -126,8 +127,10 @@ class _Search:
         pairs: Pairs,
         still: Collection[str],
         moves: bool,
+        name: str,
     ) -> None:
         self.problem, self.segments = problem, list(segments)
+        self._seed = f"{problem.options.seed}/{name}/" if name else f"{problem.options.seed}/"
         self.policy = Optimal(problem, lambda fraction: None)
         self.value = self._value(self.segments)
         self.curve: list[tuple[int, float]] = [(0, self.value)]
@@ -171,7 +174,7 @@ class _Search:
 
     def _step(self, number: int) -> bool:
         """One step; whether it made the placement cheaper."""
-        drawn = random.Random(f"{self.problem.options.seed}/{number}")
+        drawn = random.Random(f"{self._seed}{number}")
         kind = self._kind(drawn)
         kinds = {
             "cut": self._cut,
