@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tbuda_lab.core.compiler.pipeline import Pipeline
 from tbuda_lab.core.session import ResizeOp, Session
+from tbuda_lab.core.session import compiles as session_compiles
 from tests.browser.bare import bare_page
 from tests.session.models import encoder
 
@@ -65,4 +68,37 @@ def test_search_keep_a_part_compare_and_go_back(browser: Any, shots: Path, tmp_p
         bare.sees("[data-tb-view=diff] .tb-diff-summary b")
         assert bare.hub.frame("diff").meta["b"] == "other.yaml"
         page.screenshot(path=shots / f"placements_diff_{theme}.png")
+        assert page.errors == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_first_placement_is_dragged_while_a_better_one_is_searched(
+    browser: Any, shots: Path, monkeypatch: pytest.MonkeyPatch, theme: str
+) -> None:
+    compile_ = Pipeline.compile
+
+    def searching(self: Pipeline, graph: Any, request: Any, clock: Any) -> Any:
+        while request.options.enable_auto_fusing:  # until it is cancelled
+            clock.stop_or_tell("place", "choosing epochs, 40 %")
+            time.sleep(0.05)
+        return compile_(self, graph, request, clock)
+
+    monkeypatch.setattr(Pipeline, "compile", searching)
+    monkeypatch.setattr(session_compiles, "FIRST_NODES", 10)
+    session = Session(*encoder(), "n150", name="encoder", cache=False)
+    with bare_page(browser, session, (1440, 900), theme) as bare:
+        page = bare.page
+        bare.hub.start(verify=False, run=False)
+        bare.sees(f"{GRID} .tb-tile")
+        bare.sees("[data-tb-action=keep-first]")
+        page.screenshot(path=shots / f"first_placement_{theme}.png")
+        tile = page.locator(f"{GRID} .tb-tile").first
+        op = tile.get_attribute("data-tb-op")
+        before = dict(zip(bare.hub.frame("ops").text("op_name"), bare.hub.frame("ops").columns["op_cols"], strict=True))
+        tile.click()
+        page.keyboard.press("]")
+        bare.until(lambda: len(session.history) == 2 and not session.stale)
+        assert session.history[0].label == "keep the first placement" and not bare.hub.busy
+        assert session.result.placement.ops[op].size != (1, int(before[op])) or before[op] != 1
+        bare.until(lambda: not page.locator("[data-tb-action=keep-first]").count())
         assert page.errors == []

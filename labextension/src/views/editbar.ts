@@ -42,12 +42,15 @@ export class EditBar {
         onmousedown: (event: Event) => event.preventDefault(), // the focus stays in the grid
         onclick: () => store.ask({ type: what })
       }, sign);
-    const state = edits.shown ? 'preview' : edits.busy ? 'working' : edits.stale && this.placed ? 'stale' : ''; // nothing is older than what never was
+    const state = edits.first ? 'first placement' : edits.shown ? 'preview' : edits.busy ? 'working' : edits.stale && this.placed ? 'stale' : ''; // nothing is older than what never was
     this.element.replaceChildren(
       state ? h('span', {
         class: 'tb-stale-chip', 'data-tb-stale': state,
-        title: edits.shown ? `Preview, not applied: ${edits.shown}` : state === 'stale' ? this.why() : 'The last placement stays visible until the new one is ready'
+        title: edits.first ? 'A better one is searched; an edit keeps this one' : edits.shown ? `Preview, not applied: ${edits.shown}` : state === 'stale' ? this.why() : 'The last placement stays visible until the new one is ready'
       }, state === 'stale' && this.failed ? 'not compiled' : state) : '',
+      edits.first ? h('button', {
+        class: 'tb-button', 'data-tb-action': 'keep-first', title: 'Keep this placement and end the search', onclick: () => store.ask({ type: 'keep_first' })
+      }, 'Keep this one') : '',
       step('undo', '↶', edits.undo, 'Ctrl+Z'), step('redo', '↷', edits.redo, 'Ctrl+Shift+Z'));
   }
 

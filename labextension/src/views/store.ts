@@ -41,6 +41,8 @@ interface Answer {
 /** Meta of the `edits` frame; there is one where edits can be made. */
 export interface Edits {
   stale: boolean;
+  /** The first placement is shown, while a better one is searched: an edit keeps it. */
+  first?: boolean;
   busy: boolean;
   undo: string;
   redo: string;
@@ -213,6 +215,13 @@ export class Store {
   get edits(): Edits | null {
     const frame = (this.host.live || this.host.whatIf) && this.host.get('edit') !== false ? this.frames.get('edits') : undefined;
     return frame ? (frame.meta as unknown as Edits) : null;
+  }
+
+  /** Why nothing can be edited now; "" where it can. */
+  get blocked(): string {
+    const { edits } = this;
+    if (!edits || edits.busy || (this.status.running && !edits.first)) return 'Wait until the current work ends, or cancel it.';
+    return '';
   }
 
   /** Keeps what the views show under a digit; each adds its part. */

@@ -153,6 +153,12 @@ class CompileCache:
         chosen = dataclasses.replace(outcome.decisions, objective=value)
         return dataclasses.replace(outcome, placement=placement, decisions=chosen)
 
+    def knows_fusion(self, lowered: Graph, device: DeviceSpec, options: CompileOptions) -> bool:
+        """Whether `fusion` takes an entry, as far as its name tells: this graph was placed before."""
+        if self.folder is None or not fusing.has_undecided_groups(lowered, device, options):
+            return False
+        return (self.folder / f"{_key(lowered, device, options, ())}{_FUSING}").is_file()
+
     def fusion(
         self, passed: Graph, lowered: Graph, device: DeviceSpec, options: CompileOptions, decide: Callable[[], Fusion]
     ) -> Fusion:

@@ -520,6 +520,16 @@ class Pipeline:
             self._mended.store(front.key, result[0])
         return result
 
+    def is_known(self, graph: Graph, request: Request, clock: Clock) -> bool:
+        """Whether a placement comes from memory or from disk: in a moment. Passes and lowering are run for that."""
+        if request.key in self._placed:
+            return True
+        if self.cache is None or front_end(request.options) in self._fronts:
+            return self.cache is not None
+        passed = self._passed_graph(graph, request.options, clock, {}, ())[2]
+        lowered = lower(passed, self.device, request.options)
+        return self.cache.knows_fusion(lowered, self.device, front_end(request.options))
+
     def last_known_stage(self, request: Request) -> str:
         """The last stage whose work for a request is known: "placed", "balanced", "lowered" or ""."""
         if request.key in self._placed:

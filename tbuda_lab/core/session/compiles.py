@@ -15,7 +15,9 @@ from tbuda_lab.core.compiler import Clock, CompileResult, Request
 from tbuda_lab.core.compiler.pipeline import FrontEndResult
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 from tbuda_lab.core.run_control import no_collections, wait_for
+from tbuda_lab.core.session.commands import SetOptions
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.session import Session
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 GRAPH_STAGES = ("traced", "passed", "lowered")
 REACHED = ("empty", "traced", "passed", "lowered", "balanced", "placed", "netlisted", "ran")
 """How far a session has come; passes and lowering are done together."""
+
+FIRST = {"enable_auto_fusing": False, "enable_fork_join_buffering": False, "schedule_swaps": 0}
+"""Options of a placement that is soon there: no epochs are chosen to decide on fusing, none repaired, no ops swapped.
+It is legal, and about twice as slow as what the search comes to."""
+FIRST_NODES = 100
+"""Nodes of a traced graph from which on a first placement is worth its while: smaller ones are placed as soon."""
 
 T = TypeVar("T")
 
@@ -117,6 +125,21 @@ class Compiles:
             if self._state.traced is None:
                 return "empty"
             return self._state.pipeline.last_known_stage(self._state.history.state) or "traced"
+
+    def first_placement(self) -> PlacedOps | None:
+        """See `Session.first_placement`."""
+        with self._state.work_lock, no_collections():
+            state, pipeline = self._state.history.state, self._state.pipeline
+            if self._session.result is not None or state.options.training is not None:
+                return None
+            with self._state.edit_lock:
+                self._state.cancel = cancel = threading.Event()
+            graph = self.run_guarded(lambda: self.trace(cancel))
+            emit = self._state.events.emit
+            clock = Clock(None, cancel, lambda _stage, text: emit("detail", "place", f"a first placement: {text}"))
+            if len(graph.nodes) < FIRST_NODES or pipeline.is_known(graph, state, clock):
+                return None
+            return pipeline.place(graph, SetOptions(**FIRST).apply(state), clock)[1]
 
     def compile_request(self, state: Request, cancel: threading.Event) -> CompileResult:
         """Traces and compiles a state of the session, or takes its result from before, and shows it. Raises what the

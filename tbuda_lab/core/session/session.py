@@ -228,6 +228,13 @@ class Session:
         """
         return self.compiles.preview(state, cancel)
 
+    def first_placement(self) -> PlacedOps | None:
+        """Before anything is compiled: a legal placement that is soon there, with the options `FIRST`. Applying
+        `SetOptions(**FIRST)` keeps it; a compile without that searches for a better one. None where there is a result,
+        where the placement is known from before, for small models, and for training. Raises what tracing and
+        placing raise."""
+        return self.compiles.first_placement()
+
     def compile_async(self) -> threading.Thread:
         """Compile in a thread and return it at once. A running one is cancelled; `result` stays until it is done.
 

@@ -15,6 +15,8 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 from tbuda_lab.core.run_control import wait_for
 from tbuda_lab.core.session import Command
+from tbuda_lab.core.session.commands import SetOptions
+from tbuda_lab.core.session.compiles import FIRST
 from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.core.session.whatif import WhatIf, time_of
 from tbuda_lab.widgets.handlers.edit_messages import changes_nothing, commands_of, edits_frame, label_of, legal_frame
@@ -24,6 +26,8 @@ from tbuda_lab.widgets.protocol import answers
 if TYPE_CHECKING:
     from tbuda_lab.widgets.handlers.session_hub import Hub, Listener
 
+STOP_WAIT = 60.0
+"""Seconds that an edit waits at most for the safe point at which the search for a better placement ends."""
 SHOWN = 400
 """Displaced ops that an answer names at most."""
 
@@ -42,6 +46,7 @@ class EditController:
         self._last: dict[str, Any] | None = None
         self._cancel = threading.Event()  # of the compile that only shows
         self.shown = ""  # the edit that is shown and not made
+        self.first = False  # the first placement is shown: a better one is searched, or was before that was cancelled
         self._exact: weakref.WeakKeyDictionary[Listener, int] = weakref.WeakKeyDictionary()
         for event in ("edited", "compiled", "stale"):
             hub.session.on(event, lambda _: self.publish())
@@ -59,9 +64,14 @@ class EditController:
             if what == "probe_exact" and not self.hub.busy:
                 self.submit(lambda: self._try(view, content))
             return
-        if self.hub.busy:
+        if self.first and what in ("probe_begin", "edit", "keep_first"):
+            self.submit(lambda: self._keep_first(view))
+        elif self.hub.busy:
             answer(view, False, BUSY)
-        elif what == "probe_begin":
+            return
+        elif what == "keep_first":
+            answer(view, False, "What is shown is no first placement: there is nothing to keep.")
+        if what == "probe_begin":
             self.submit(lambda: self._probe(view, content))
         elif what == "edit":
             self._exact[view] = -1
@@ -91,7 +101,7 @@ class EditController:
 
     def publish(self) -> None:
         """Tell the views about edits, unless they know."""
-        frame = edits_frame(self.hub.session, self._working, self.shown)
+        frame = edits_frame(self.hub.session, self._working, self.shown, self.first)
         if frame.meta != self._last:
             self._last = frame.meta
             self.hub.publish([frame])
@@ -179,6 +189,31 @@ class EditController:
         """Show the current placement, whatever was shown."""
         if self.hub.session.result is not None:
             self.hub.publish(self.hub.session.frames.of(self.hub.session.result))
+
+    def show_first(self, frame: Frame) -> None:
+        """Show the first placement. It can be edited at once: that keeps it, and ends the search for a better one."""
+        self.first = True
+        self.hub.publish([frame])
+        self.publish()
+
+    def _keep_first(self, view: Listener) -> None:
+        if not self.first:
+            return  # a better one came meanwhile
+        session = self.hub.session
+        self.hub.stop_work(STOP_WAIT)
+        if not self.first:
+            return
+        self.first = False
+        self._begin()
+        try:
+            session.attempt(SetOptions(**FIRST), label="keep the first placement", source="page")
+            self.hub.on_edit()
+        except TbudaError as error:
+            answer(view, False, refusal(error))
+        else:
+            answer(view, True, "The first placement is kept; undo goes on with the search.")
+        finally:
+            self._end()
 
     def show_for_now(self, what: str, frames: list[Frame]) -> None:
         """Show a placement that is not made (yet), until `show_again`."""
@@ -272,7 +307,7 @@ class EditController:
         self.publish()
 
 
-@answers("probe_begin", "probe_exact", "probe_end", "edit", "undo", "redo", "recompile")
+@answers("keep_first", "probe_begin", "probe_exact", "probe_end", "edit", "undo", "redo", "recompile")
 def _ask(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     if hub.edit_controller is not None:
         hub.edit_controller.receive(view, content)

@@ -302,10 +302,11 @@ def legal_frame(table: LegalTable, rev: int, seq: int) -> Frame:
     return Frame("legal", meta, columns)
 
 
-def edits_frame(session: Session, busy: bool, shown: str = "") -> Frame:
+def edits_frame(session: Session, busy: bool, shown: str = "", first: bool = False) -> Frame:
     """Undo and redo labels, whether the picture is older than the edits, and every override with what it obtained.
 
-    shown: the edit that the other frames show although it is not made. `order` of an override: whether its place among
+    shown: the edit that the other frames show although it is not made. first: they show the first placement, before a
+    better one is found. `order` of an override: whether its place among
     the others matters; `at`: that place.
     """
     history, future = session.history, session.future
@@ -319,6 +320,7 @@ def edits_frame(session: Session, busy: bool, shown: str = "") -> Frame:
         "overrides": [_record(r, by) | placed for r, placed in zip(records, _order(records), strict=True)]
         + [_off(o, by) for o in disabled_overrides(history)],
         **({"shown": shown} if shown else {}),
+        **({"first": True} if first else {}),
     }
     return Frame("edits", meta)
 

@@ -36,6 +36,8 @@ def _want(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     key = str(content.get("key"))
     if hub.edit_controller is None and (frames := hub.frames_on_demand(key)):
         hub.publish(frames)
+    elif hub.edit_controller is not None and hub.edit_controller.first and hub.busy:
+        return  # of the first placement there is no more than where the ops stand; the next one asks again
     elif hub.edit_controller is None or key not in MAKERS:
         view.post({"type": "refused", "key": key, "text": f"there is no {key}"}, [])
     else:

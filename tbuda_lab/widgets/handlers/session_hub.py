@@ -203,6 +203,7 @@ class Hub:
         def work() -> None:
             if self.board.cancelling:
                 raise Cancelled("cancelled before the compile")
+            self._show_first()
             self.session.compile()
             if self.board.cancelling:
                 raise Cancelled("cancelled after the compile")
@@ -218,6 +219,23 @@ class Hub:
                 self.session.run(break_below=below)
 
         self._run_guarded(work)
+
+    def _show_first(self) -> None:
+        """A placement that is soon there, while a better one is searched. Where it fails, the compile says why."""
+        try:
+            placed = self.session.first_placement()
+        except Cancelled:
+            raise
+        except TbudaError:
+            return
+        if placed is not None and self.edit_controller is not None:
+            self.edit_controller.show_first(self.session.frames.ops_frame(placed))
+
+    def stop_work(self, seconds: float) -> None:
+        """Cancel the work, and wait until it has ended. Raises `TimeoutError`."""
+        if self.busy:
+            self.cancel()
+            wait_for(self._thread, seconds)
 
     def _run_guarded(self, work: Callable[[], object]) -> None:
         """Do it, and tell how it ended."""
@@ -309,6 +327,8 @@ class Hub:
             self._tell(force=True)
 
     def _on_compile(self, result: Any) -> None:
+        if self.edit_controller is not None:
+            self.edit_controller.first = False
         verified = (checks for of, checks in self._verified_results if of is result)  # undo comes back to it
         self.comparisons = next(verified, [])
         self.publish(

@@ -317,7 +317,7 @@ export class GraphKeys {
     const op = found.length === 1 ? graph.ops!.name[found[0]!]! : '';
     const edit = (f: () => void): void => {
       if (!store.edits) store.say(false, 'This page has no kernel: nothing can be edited.');
-      else if (store.edits.busy || store.status.running) store.say(false, 'Wait until the current work ends, or cancel it.');
+      else if (store.blocked) store.say(false, store.blocked);
       else if (!op) store.say(false, 'Select one placed op first.');
       else f();
     };

@@ -186,7 +186,7 @@ export class Editor {
   /** Whether an edit can be begun. */
   get ready(): boolean {
     const edits = this.store.edits;
-    return this.ops !== null && this.plane !== null && edits !== null && !edits.busy && !this.store.status.running;
+    return this.ops !== null && this.plane !== null && edits !== null && !this.store.blocked;
   }
 
   // -- the gesture ---------------------------------------------------------------------------------------------

@@ -299,7 +299,7 @@ export class GridKeys {
     };
     const edit = (f: (op: number) => void): void => {
       if (!store.edits) store.say(false, 'This page has no kernel: nothing can be edited.');
-      else if (store.edits.busy || store.status.running) store.say(false, 'Wait until the current work ends, or cancel it.');
+      else if (store.blocked) store.say(false, store.blocked);
       else withOp(i => {
         store.select([name], 'grid');
         f(i);

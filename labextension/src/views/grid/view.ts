@@ -417,7 +417,7 @@ export class GridView {
   /** Greys the picture while there is a newer one to come. */
   private greyOut(asked: boolean): void {
     const edits = this.store.edits;
-    this.plane.classList.toggle('tb-old', asked || (!this.ahead && edits?.busy === true) || (!edits?.busy && edits?.stale === true && this.ops !== null));
+    this.plane.classList.toggle('tb-old', asked || (!this.ahead && edits?.busy === true) || (!edits?.busy && edits?.stale === true && !edits.first && this.ops !== null));
   }
 
   /** Goes to the epoch of the selection when it was made elsewhere. */
