@@ -309,29 +309,33 @@ class Machine:
         self.fed = [[[dict(one) for one in turn] for turn in turns] for turns in feeds]
         self.slots, self.buffers = slots, buffers
         self.streams: list[dict[str, Sequence[np.ndarray]]] = [{} for _ in slots]
-        self.cursors: dict[str, int] = {}
+        self.cursors: dict[tuple[str, int], int] = {}
         self.stored: list[dict[str, list[np.ndarray]]] = [{} for _ in slots]
 
     def run(self, program: HostProgram) -> None:
-        """Raises `InputError` for an empty region, and for names that there are not."""
-        self._steps([step for _, step in program.steps], 0)
+        """Raises `InputError` for an empty region, for names that there are not, and for a collective in a branch that
+        only some of the replicas take."""
+        everyone = tuple(range(max(len(self.slots), len(self.replicas))))
+        self._steps([step for _, step in program.steps], 0, everyone)
 
-    def _steps(self, steps: Sequence[Step], turn: int) -> None:
+    def _steps(self, steps: Sequence[Step], turn: int, active: Sequence[int]) -> None:
+        """active: the replicas that run these."""
         for step in steps:
             if isinstance(step, HostLoop):
                 for k in range(step.count):
-                    self._steps(step.body, turn * step.count + k)
+                    self._steps(step.body, turn * step.count + k, active)
                 continue
             if self.progress is not None:
                 self.progress(step, turn)
             if isinstance(step, Branch):
-                taken = any(bool(np.any(values.read(step.condition))) for values in self.slots)
-                self._steps(step.then if taken else step.otherwise, turn)
-            elif not self._on_slots(step):
-                self._on_queues(step, turn)
+                taken = [k for k in active if np.any(self.slots[k].read(step.condition))]
+                self._steps(step.then, turn, taken)
+                self._steps(step.otherwise, turn, [k for k in active if k not in taken])
+            elif active and not self._on_slots(step, active):
+                self._on_queues(step, turn, active)
 
     # -- queues ----------------------------------------------------------------------------------------------
-    def _on_queues(self, step: Step, turn: int) -> None:
+    def _on_queues(self, step: Step, turn: int, active: Sequence[int]) -> None:
         if isinstance(step, Load):
             _load(step, self.regions, self.fed, turn)
             return
@@ -343,7 +347,8 @@ class Machine:
         if isinstance(step, Collective):
             average_gradients(self.replicas, step.tensors)
             return
-        for k, replica in enumerate(self.replicas):
+        for k in active:
+            replica = self.replicas[k]
             if isinstance(step, Push):
                 for element in self.fed[k][turn]:
                     replica.push(step.tensor, element)
@@ -355,18 +360,14 @@ class Machine:
                 replica.set_scalar(step.name, self.scalars[step.name])
 
     # -- slots -----------------------------------------------------------------------------------------------
-    def _on_slots(self, step: Step) -> bool:
+    def _on_slots(self, step: Step, active: Sequence[int]) -> bool:
         """Whether it is a step on slots."""
-        if isinstance(step, LoadStream):
-            at = self.cursors.get(step.stream, 0)
-            self.cursors[step.stream] = at + 1
-            for values, streams in zip(self.slots, self.streams, strict=True):
-                given = streams[step.stream]
-                values.write(step.slot, given[at % len(given)])
-        elif isinstance(step, Exchange):
-            self._exchange(step)
-        elif isinstance(step, StoreStream | Take | Move | HostOp | LoadRemote | StoreRemote | Print):
-            for k in range(len(self.slots)):
+        if isinstance(step, Exchange):
+            self._exchange(step, active)
+        elif isinstance(step, Print):  # of the first replica alone
+            print_slot(self.slots[active[0]].read(step.slot), json.loads(step.attrs))
+        elif isinstance(step, LoadStream | StoreStream | Take | Move | HostOp | LoadRemote | StoreRemote):
+            for k in active:
                 self._on_slots_of(step, k)
         else:
             return False
@@ -374,7 +375,9 @@ class Machine:
 
     def _on_slots_of(self, step: Step, k: int) -> None:
         values = self.slots[k]
-        if isinstance(step, StoreStream):
+        if isinstance(step, LoadStream):
+            values.write(step.slot, self._next(step.stream, k))
+        elif isinstance(step, StoreStream):
             self.stored[k].setdefault(step.stream, []).append(np.array(values.read(step.slot)))
         elif isinstance(step, Take):
             values.take(step.slot)
@@ -392,8 +395,15 @@ class Machine:
             values.write(step.slot, self._entries(step.buffer, k)[self._offset(step, k)])
         elif isinstance(step, StoreRemote):
             self._entries(step.buffer, k)[self._offset(step, k)] = values.read(step.slot)
-        elif isinstance(step, Print) and k == 0:
-            print_slot(values.read(step.slot), json.loads(step.attrs))
+
+    def _next(self, stream: str, k: int) -> np.ndarray:
+        """The next tensor of a stream to a replica; behind its last one comes the first again."""
+        at = self.cursors.get((stream, k), 0)
+        self.cursors[stream, k] = at + 1
+        if stream not in self.streams[k]:
+            raise InputError(f"the host program names stream {stream!r}, which nothing was given for")
+        given = self.streams[k][stream]
+        return given[at % len(given)]
 
     def _entries(self, buffer: int, k: int) -> np.ndarray:
         if buffer not in self.buffers[k]:
@@ -407,7 +417,12 @@ class Machine:
             raise InputError(f"remote buffer {step.buffer} has {entries} entries, and none at {offset}")
         return offset
 
-    def _exchange(self, step: Exchange) -> None:
+    def _exchange(self, step: Exchange, active: Sequence[int]) -> None:
+        if len(active) != len(self.slots):
+            raise InputError(
+                f"a collective in a branch that some replicas do not reach ({step.kind} of {step.slot!r}): the others "
+                "would wait for ever; put it behind the conditional"
+            )
         if len(step.groups) != len(self.slots):
             raise InputError(f"a collective of {len(step.groups)} replicas on {len(self.slots)}")
         given = [values.read(step.slot) for values in self.slots]

@@ -14,6 +14,7 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.dialects import host_program as hp
 from tbuda_lab.dialects.host_program import HostProgram, Machine
+from tbuda_lab.dialects.program import run_schedule
 from tbuda_lab.dialects.replicas import Replica, shards
 from tbuda_lab.dialects.slots import SlotValues
 from tbuda_lab.popxl import dtypes, kinds
@@ -71,6 +72,30 @@ def _loss_rows(attrs: Mapping[str, Any], arrays: Any) -> tuple[np.ndarray, ...]:
     return rows, counts[-1:], counts[:-1, None]
 
 
+class _Form:
+    """An Ir lowered and compiled in one way."""
+
+    def __init__(self, ir: Ir, settings: Settings, selects: bool) -> None:
+        self.blocks: dict[str, Block] = Flattener(ir).programs
+        segmenter = Segmenter(self.blocks, load_device(settings.device), selects)
+        self.selected = segmenter.selected
+        self.parts: list[Part] = segmenter.parts
+        self.slots = segmenter.slots
+        for v in ir.main_graph.variables:
+            if v._remote is None and v.id not in self.slots:
+                self.slots[v.id] = _unused(v)
+        writes = {p.program: p.writes for p in self.parts}
+        self.programs = {name: _with_takes(program, writes, self.slots) for name, program in segmenter.programs.items()}
+        self.result: CompileResult | None = None
+        if self.parts:
+            options = CompileOptions(default_df_override=settings.df, balancer_policy=settings.balancer_policy)
+            self.result = compile_graph(segmenter.graph, settings.device, options)
+
+    def cycles(self) -> float:
+        """Of a run; of a conditional the longer branch."""
+        return 0.0 if self.result is None else run_schedule(self.programs["main"], self.result).cycles
+
+
 class Executable:
     """See the module. `programs` by name: "weights_in", "main", "weights_out"."""
 
@@ -80,21 +105,10 @@ class Executable:
         self.settings = SETTINGS
         if getattr(ir._options, "enableInplaceAmbiguityChecking", True):
             refuse_ambiguity(ir)
-        flat = Flattener(ir)
-        self.blocks: dict[str, Block] = flat.programs
-        segmenter = Segmenter(flat.programs, load_device(self.settings.device))
-        self.parts: list[Part] = segmenter.parts
-        self.slots = segmenter.slots
-        for v in ir.main_graph.variables:
-            if v._remote is None and v.id not in self.slots:
-                self.slots[v.id] = _unused(v)
-        writes = {p.program: p.writes for p in self.parts}
-        self.programs = {name: _with_takes(program, writes, self.slots) for name, program in segmenter.programs.items()}
+        chosen = self._cheaper_form()
+        self.blocks, self.parts, self.slots, self.result = chosen.blocks, chosen.parts, chosen.slots, chosen.result
+        self.programs = chosen.programs
         self.report = realisations_of(self.blocks, self.settings.strict)
-        self.result: CompileResult | None = None
-        if self.parts:
-            chosen = CompileOptions(default_df_override=self.settings.df, balancer_policy=self.settings.balancer_policy)
-            self.result = compile_graph(segmenter.graph, self.settings.device, chosen)
         self.replicas = [self._replica() for _ in range(ir.replication_factor)]
         executors = [r.executor if r is not None else None for r in self.replicas]
         self.values = [SlotValues(self.slots, e, NUMPY) for e in executors]
@@ -103,6 +117,15 @@ class Executable:
             for _ in self.values
         ]
         self.machine = Machine([r for r in self.replicas if r is not None], slots=self.values, buffers=self.buffers)
+
+    def _cheaper_form(self) -> _Form:
+        """The program with conditionals as selections on the grid, where there are any that it can make and where
+        that takes no more cycles than to cut the program at each, by the simulator of epochs."""
+        selecting = _Form(self.ir, self.settings, selects=True)
+        if not selecting.selected:
+            return selecting
+        cutting = _Form(self.ir, self.settings, selects=False)
+        return min(selecting, cutting, key=_Form.cycles)
 
     def _replica(self) -> Replica | None:
         return None if self.result is None else Replica(self.result, self.settings.mode)

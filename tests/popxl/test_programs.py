@@ -9,9 +9,10 @@ import torch
 import tbuda_lab.popxl as popxl
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError, UnsupportedOp
+from tbuda_lab.dialects.host_program import Branch, steps_of
 from tbuda_lab.dialects.program import program_frame
 from tbuda_lab.dialects.replicas import collective_cycles
-from tbuda_lab.popxl import ops, transforms
+from tbuda_lab.popxl import executable, ops, transforms
 
 
 def run(ir: popxl.Ir, outputs: dict[str, popxl.Tensor], inputs: dict | None = None) -> dict[str, np.ndarray]:
@@ -92,14 +93,76 @@ def test_a_repeat_of_a_pure_body_is_one_program() -> None:
 
 
 @pytest.mark.parametrize("truth", [True, False])
-def test_a_conditional_takes_one_branch(truth: bool) -> None:
+def test_a_conditional_takes_one_branch_without_a_cut(truth: bool) -> None:
+    """On the grid both are calculated; what is not a number in the other one does not get through."""
     ir = popxl.Ir()
     with ir.main_graph:
-        x = popxl.variable(np.float32(3.0))
+        x = popxl.variable(np.float32([3.0, 0.0]))
+        bad = popxl.variable(np.float32([np.nan, np.inf]))
         condition = popxl.variable(truth)
-        twice, half = ir.create_graph(lambda x: x * 2.0, x), ir.create_graph(lambda x: x * 0.5, x)
-        (y,) = ops.conditional(condition, twice, half, [x], [x])
-        assert float(run(ir, {"y": y})["y"]) == (6.0 if truth else 1.5)
+        fine = ir.create_graph(lambda x, bad: (x * 2.0, x + 1.0), x, bad)
+        wrong = ir.create_graph(lambda x, bad: (bad * x, ops.div(bad, x)), x, bad)
+        first, second = (fine, wrong) if truth else (wrong, fine)
+        outs = ops.conditional(condition, first, second, [x, bad], [x, bad])
+        streams = [popxl.d2h_stream(t.shape, t.dtype) for t in outs]
+        for stream, t in zip(streams, outs, strict=True):
+            ops.host_store(stream, t * 1.0)
+    session = popxl.Session(ir, "ipu_model")
+    with session:
+        got = session.run()
+    np.testing.assert_array_equal(got[streams[0]], [6.0, 0.0])
+    np.testing.assert_array_equal(got[streams[1]], [4.0, 1.0])
+    assert len(session.executable.parts) == 1 and {"If", "Where"} & {e.type for e in session.report}
+
+
+@pytest.mark.parametrize(("host", "cut_costs"), [(False, 1.0), (False, -1.0), (True, 1.0)])
+def test_a_conditional_is_cut_where_that_is_cheaper_or_the_host_is_needed(
+    host: bool, cut_costs: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cut_costs: cycles that a cut takes more than a selection."""
+    monkeypatch.setattr(executable._Form, "cycles", lambda form: 10.0 + (0.0 if form.selected else cut_costs))
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        x, condition = popxl.variable(np.float32([3.0])), popxl.variable(False)
+        twice = ir.create_graph(lambda x: x * 2.0, x)
+        other = ir.create_graph(lambda x: ops.print_tensor(x) if host else x * 5.0, x)
+        (y,) = ops.conditional(condition, twice, other, [x], [x])
+        stream = popxl.d2h_stream(y.shape, y.dtype)
+        ops.host_store(stream, y)
+    session = popxl.Session(ir, "ipu_model")
+    with session:
+        assert float(session.run()[stream][0]) == (3.0 if host else 15.0)
+    cut = any(isinstance(step, Branch) for step in steps_of(session.executable.programs["main"]))
+    assert cut == (host or cut_costs < 0)
+
+
+def test_replicas_take_their_own_branches() -> None:
+    ir = popxl.Ir(replication=2)
+    alone = ir.replica_grouping(group_size=1)
+    with ir.main_graph, popxl.in_sequence():
+        condition = popxl.variable(np.array([True, False]), replica_grouping=alone)
+        x, total = popxl.variable(np.float32([1.0, 2.0])), popxl.h2d_stream((2,), popxl.float32)
+        loads = ir.create_graph(lambda x: ops.print_tensor(x) + ops.host_load(total), x)
+        plain = ir.create_graph(lambda x: x * 5.0, x)
+        (y,) = ops.conditional(condition, loads, plain, [x], [x])
+        stream = popxl.d2h_stream(y.shape, y.dtype)
+        ops.host_store(stream, y)
+    with popxl.Session(ir, "ipu_model") as session:
+        got = session.run({total: np.float32([[10.0, 20.0], [30.0, 40.0]])})
+    np.testing.assert_array_equal(got[stream], [[11.0, 22.0], [5.0, 10.0]])
+
+
+def test_a_collective_that_some_replicas_do_not_reach_is_refused() -> None:
+    ir = popxl.Ir(replication=2)
+    with ir.main_graph, popxl.in_sequence():
+        condition = popxl.variable(np.array([True, False]), replica_grouping=ir.replica_grouping(group_size=1))
+        x = popxl.variable(np.float32([1.0, 2.0]))
+        sums = ir.create_graph(lambda x: ops.collectives.replicated_all_reduce(x), x)
+        (y,) = ops.conditional(condition, sums, ir.create_graph(lambda x: x * 5.0, x), [x], [x])
+        stream = popxl.d2h_stream(y.shape, y.dtype)
+        ops.host_store(stream, y)
+    with popxl.Session(ir, "ipu_model") as session, pytest.raises(InputError, match="some replicas do not reach"):
+        session.run()
 
 
 def test_a_training_step_is_torch_s() -> None:

@@ -32,14 +32,19 @@ def place_instructions(block: Block, device: DeviceSpec) -> None:
     """Fill in `place` ("grid", "host", "program") and `reason` of all instructions. Whole numbers that the grid finds
     among floats (the place of a maximum) are floats there; the host makes integers of them."""
     for instr in block.all_instrs():
-        if instr.kind in _PROGRAM:
-            instr.place = "program"
-        elif instr.kind in _ENCODINGS:
-            instr.place, instr.reason = "host", "integer encoding"
-        else:
-            instr.reason = _why_host(instr, device)
-            instr.place = "host" if instr.reason else "grid"
+        place_one(instr, device)
     _round_results(block)
+
+
+def place_one(instr: Instr, device: DeviceSpec) -> None:
+    """Fill in `place` and `reason` of an instruction."""
+    if instr.kind in _PROGRAM:
+        instr.place = "program"
+    elif instr.kind in _ENCODINGS:
+        instr.place, instr.reason = "host", "integer encoding"
+    else:
+        instr.reason = _why_host(instr, device)
+        instr.place = "host" if instr.reason else "grid"
 
 
 def _round_results(block: Block) -> None:

@@ -22,6 +22,7 @@ from tbuda_lab.dialects import host_program as hp
 from tbuda_lab.dialects.slots import Slot
 from tbuda_lab.popxl.lowering.groups import Group, cut, drop_unread, needs_of
 from tbuda_lab.popxl.lowering.placement import grid_array, place_instructions, write_ops
+from tbuda_lab.popxl.lowering.predication import select_branches
 from tbuda_lab.popxl.lowering.values import Block, Instr, Val
 
 
@@ -43,7 +44,8 @@ class Part:
 class Segmenter:
     """Makes the core graph with a part for each group, the slots, and the steps of each block."""
 
-    def __init__(self, blocks: dict[str, Block], device: DeviceSpec) -> None:
+    def __init__(self, blocks: dict[str, Block], device: DeviceSpec, selects: bool = False) -> None:
+        """selects: whether conditionals are calculated on the grid where they can be; `selected`: how many are."""
         self.graph = Graph("popxl")
         self.parts: list[Part] = []
         self.slots: dict[str, Slot] = {}
@@ -52,6 +54,7 @@ class Segmenter:
         for block in blocks.values():
             drop_unread(block)
             place_instructions(block, device)
+        self.selected = sum(select_branches(block, device) for block in blocks.values()) if selects else 0
         for block in blocks.values():
             for val in block.reads():
                 if val.state:
