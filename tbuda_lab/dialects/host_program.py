@@ -111,6 +111,25 @@ class StoreStream:
 
 
 @dataclasses.dataclass(frozen=True)
+class Feed:
+    """The next `count` tensors of streams from the host go into queues: (input, stream) pairs, turn by turn."""
+
+    count: int
+    pairs: tuple[tuple[str, str], ...]
+    step: Literal["feed"] = "feed"
+
+
+@dataclasses.dataclass(frozen=True)
+class Drain:
+    """What a program's loop has left in queues are the next `count` tensors of streams to the host: (output, stream)
+    pairs, turn by turn."""
+
+    count: int
+    pairs: tuple[tuple[str, str], ...]
+    step: Literal["drain"] = "drain"
+
+
+@dataclasses.dataclass(frozen=True)
 class Take:
     """The host takes what a program has left in a slot."""
 
@@ -201,6 +220,8 @@ Step = (
     | HostLoop
     | LoadStream
     | StoreStream
+    | Feed
+    | Drain
     | Take
     | Move
     | HostOp
@@ -254,7 +275,7 @@ def _refuse_excess(step: Step, where: str, depth: int, turns: int = 1) -> None:
     blocks may be inside each other; turns: how often the loops around a step run it."""
     if type(step) in _BLOCKS and depth < 1:
         raise InputError(f"{where}: loops inside each other are too many here; write one after the other")
-    least, most = (1, MAX_TURNS) if isinstance(step, HostLoop) else (0, 1 << 31)
+    least, most = (1, MAX_TURNS) if isinstance(step, HostLoop | Feed | Drain) else (0, 1 << 31)
     numbers = [v for f in dataclasses.fields(step) for v in _numbers(getattr(step, f.name))]
     wrong = next((n for n in numbers if not least <= n <= most), None)
     if wrong is not None:
@@ -349,7 +370,16 @@ class Machine:
             return
         for k in active:
             replica = self.replicas[k]
-            if isinstance(step, Push):
+            if isinstance(step, Feed):
+                for _ in range(step.count):
+                    for name, stream in step.pairs:
+                        value = np.array(self._next(stream, k), np.float32)
+                        replica.push(name, {name: torch.from_numpy(value)})
+            elif isinstance(step, Drain):
+                for _ in range(step.count):
+                    for name, stream in step.pairs:
+                        self.stored[k].setdefault(stream, []).append(replica.pop(name).numpy())
+            elif isinstance(step, Push):
                 for element in self.fed[k][turn]:
                     replica.push(step.tensor, element)
             elif isinstance(step, Run):

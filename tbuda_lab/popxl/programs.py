@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frontend.torch_model.provenance import short_path
 from tbuda_lab.dialects.program import GraphProgram, netlist_digest
@@ -34,7 +36,7 @@ def program_of(executable: Executable) -> GraphProgram:
         (),
         executable.programs["main"],
         netlist_digest(result),
-        {},
+        {node.name: torch.zeros(node.shape) for node in result.graph.inputs},
         executable.ir.replication_factor,
         record=record_of(executable),
     )

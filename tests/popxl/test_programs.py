@@ -92,6 +92,64 @@ def test_a_repeat_of_a_pure_body_is_one_program() -> None:
     assert len(session.executable.parts) == 1
 
 
+@pytest.mark.parametrize("host", [False, True])
+def test_a_repeat_reads_and_writes_streams_turn_by_turn(host: bool) -> None:
+    """Without steps of the host its streams are queues of one program, which runs all turns."""
+    rng = np.random.default_rng(3)
+    turns, weight = 6, rng.standard_normal((4, 4)).astype(np.float32)
+    data = rng.standard_normal((2 * turns, 2, 4)).astype(np.float32)
+    ir = popxl.Ir()
+    ir.num_host_transfers = 2 * turns
+    with ir.main_graph, popxl.in_sequence():
+        loads, stores = popxl.h2d_stream((2, 4), popxl.float32), popxl.d2h_stream((2, 4), popxl.float32)
+        w, state = popxl.variable(weight), popxl.variable(np.zeros((2, 4), np.float32))
+
+        def step(state: popxl.Tensor, w: popxl.Tensor) -> popxl.Tensor:
+            first, second = ops.host_load(loads), ops.host_load(loads)
+            state = ops.tanh(first @ w + state * 0.5)
+            ops.host_store(stores, state)
+            ops.host_store(stores, ops.print_tensor(second) if host else second - state)
+            return state
+
+        (last,) = ops.repeat(ir.create_graph(step, state, w), turns, state, w)
+        ops.var_updates.copy_var_update_(state, last)
+    session = popxl.Session(ir, "ipu_model")
+    with session:
+        first, second = (session.run({loads: data})[stores] for _ in range(2))
+    value = np.zeros((2, 4))
+    for got in (first, second):
+        for k in range(turns):
+            value = np.tanh(data[2 * k].astype(np.float64) @ weight + value * 0.5)
+            np.testing.assert_allclose(got[2 * k], value, atol=1e-6)
+            np.testing.assert_allclose(got[2 * k + 1], data[2 * k + 1] - (0 if host else value), atol=1e-6)
+    np.testing.assert_allclose(session.get_tensor_data(state), value, atol=1e-6)
+    steps = [type(step).__name__ for _, step in session.executable.programs["main"].steps]
+    assert ("HostLoop" in steps) == host
+    assert host or [s for s in steps if s != "Move"] == ["Feed", "Run", "Drain"]
+
+
+@pytest.mark.parametrize("by_ref", [False, True])
+@pytest.mark.parametrize("host", [False, True])
+def test_a_variable_keeps_what_a_repeat_makes_of_it(by_ref: bool, host: bool) -> None:
+    def add(x: popxl.Tensor) -> popxl.Tensor | None:
+        y = ops.add_(x, popxl.constant(np.ones(2, np.float32)))
+        return ops.print_tensor(y) if host and not by_ref else None if by_ref else y
+
+    if by_ref:
+        add.__annotations__["x"] = popxl.TensorByRef
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        v = popxl.variable(np.zeros(2, np.float32))
+        outs = ops.repeat(ir.create_graph(add, v), 3, v)
+        if not by_ref:
+            ops.var_updates.copy_var_update_(v, outs[0])
+    session = popxl.Session(ir, "ipu_model")
+    with session:
+        session.run()
+        session.run()
+    np.testing.assert_array_equal(session.get_tensor_data(v), [6, 6])
+
+
 @pytest.mark.parametrize("truth", [True, False])
 def test_a_conditional_takes_one_branch_without_a_cut(truth: bool) -> None:
     """On the grid both are calculated; what is not a number in the other one does not get through."""

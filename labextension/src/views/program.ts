@@ -209,6 +209,7 @@ function said(step: Step): string {
   if (step.step === 'loop') return `${step.count} times`;
   if (step.step === 'collective') return `mean of ${step.tensors!.length} gradients over the replicas`;
   if (step.step === 'host_op') return `${step.kind}: ${step.ins!.join(', ')} to ${step.outs!.join(', ')}`;
+  if (step.step === 'feed' || step.step === 'drain') return `${step.count} of ${step.pairs!.map(([, stream]) => stream).join(', ')}`;
   if (step.step === 'move') return step.pairs!.map(([target, source]) => `${source} to ${target}`).join(', ');
   if (step.step === 'branch') return `by ${step.condition}`;
   if (step.step === 'exchange') return `${step.kind} of ${step.slot} into ${step.into}`;

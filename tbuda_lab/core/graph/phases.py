@@ -38,6 +38,10 @@ ROLE = "role"
 OPTIMIZER_OF = "optimizer_of"
 """Attribute of a state of an optimizer: the names of the weights whose updates read it."""
 
+ENTRIES = "entries"
+"""Attribute of an INPUT or OUTPUT: how many of its tensors its queue holds, where a program's loop takes or makes more
+than twice the batch in one run."""
+
 READ_FROM_QUEUE = "read_from_queue"
 """Attribute of an op: whoever reads its value does so from a queue in DRAM, so any number of ops may."""
 

@@ -15,15 +15,16 @@ import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Origin
-from tbuda_lab.core.graph.phases import CACHE, PHASE, RAM, ROLE, WRITES, forward_part
+from tbuda_lab.core.graph.phases import CACHE, ENTRIES, PHASE, RAM, ROLE, WRITES, forward_part
 from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.unary import Buffer, Nop
 from tbuda_lab.dialects import host_program as hp
 from tbuda_lab.dialects.slots import Slot
 from tbuda_lab.popxl.lowering.groups import Group, cut, drop_unread, needs_of
-from tbuda_lab.popxl.lowering.placement import grid_array, place_instructions, write_ops
+from tbuda_lab.popxl.lowering.placement import FLOATS, grid_array, place_instructions, write_ops
 from tbuda_lab.popxl.lowering.predication import select_branches
 from tbuda_lab.popxl.lowering.values import Block, Instr, Val
+from tbuda_lab.popxl.utils import product
 
 
 @dataclasses.dataclass
@@ -50,6 +51,7 @@ class Segmenter:
         self.parts: list[Part] = []
         self.slots: dict[str, Slot] = {}
         self.slot_of: dict[Val, str] = {}
+        self._streams: _LoopStreams | None = None
         self.programs: dict[str, hp.HostProgram] = {}
         for block in blocks.values():
             drop_unread(block)
@@ -154,6 +156,8 @@ class Segmenter:
         self.parts.append(part)
         names: dict[Val, str] = {}
         steps: list[hp.Step] = []
+        if self._streams is not None:
+            names |= self._streams.write_inputs(self.graph, number)
         for instr in group.instrs:
             b = Builder(self.graph, _origin(instr))
             operands = [self._operand(b, v, names, part) for v in instr.ins]
@@ -163,6 +167,8 @@ class Segmenter:
             for val in instr.outs:
                 if val in crossing:
                     self._write(val, names[val], part, instr)
+        if self._streams is not None:
+            self._streams.write_outputs(self.graph, number, names)
         steps.append(hp.Run(part.program, (("p_loop_count", 1),)))
         return steps
 
@@ -228,16 +234,23 @@ class Segmenter:
         begin: list[tuple[str, str]] = []
         for carried in instr.carried:
             source = self._slot(carried.init)
-            slot = self._slot(carried.inside)
-            self.slot_of[carried.out] = slot
+            # where what comes out is to be moved on, it has a slot already: the loop carries its value in that one
+            slot = self.slot_of.setdefault(carried.inside, self._slot(carried.out))
             assert carried.after is not None
             body.final[slot] = carried.after
             begin.append((slot, source))
-        inner = self._steps(body)
         count = instr.attrs["count"]
+        self._streams = streams = _streams_of(instr)
+        if streams is not None:
+            body.instrs = [i for i in body.instrs if i not in streams.transfers]
+        inner = self._steps(body)
+        self._streams = None
         steps: list[hp.Step] = [hp.Move(tuple(begin))] if begin else []
         if len(inner) == 1 and isinstance(inner[0], hp.Run):  # a pure body is a loop of the program
-            return [*steps, hp.Run(inner[0].program, (("p_loop_count", count),))]
+            run = hp.Run(inner[0].program, (("p_loop_count", count),))
+            return [*steps, *(streams.around(count, [run]) if streams is not None else [run])]
+        if streams is not None:
+            inner = streams.around(1, inner)
         return [*steps, hp.HostLoop(count, tuple(inner))] if inner else steps
 
     def _branch(self, instr: Instr) -> list[hp.Step]:
@@ -249,6 +262,79 @@ class Segmenter:
             block.results = []
             branches.append(tuple(self._steps(block)))
         return [hp.Branch(condition, branches[0], branches[1])]
+
+
+MOST_QUEUED = 64 << 20
+"""Bytes of the queues of a loop's streams; where they would be more, the host runs the loop."""
+
+
+@dataclasses.dataclass
+class _LoopStreams:
+    """The streams of a loop's body that are queues of its program, an entry for each turn. loads and stores: of the
+    body, in order; inputs and outputs: (node, stream) of each, once they are written."""
+
+    loads: list[Instr]
+    stores: list[Instr]
+    count: int
+    inputs: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    outputs: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+    @property
+    def transfers(self) -> list[Instr]:
+        return [*self.loads, *self.stores]
+
+    def write_inputs(self, graph: Graph, part: int) -> dict[Val, str]:
+        """Inputs of a part; the node of each value that is loaded."""
+        names = {}
+        for load in self.loads:
+            (val,), stream = load.outs, load.attrs["stream"].tensor_id
+            attrs: dict[str, Any] = {"dtype": "float32", ENTRIES: self.count}
+            name = graph.unique(f"{stream}.p{part}")
+            graph.add(Node(name, NodeKind.INPUT, val.shape, attrs=attrs, origin=_origin(load)))
+            self.inputs.append((name, stream))
+            names[val] = name
+        return names
+
+    def write_outputs(self, graph: Graph, part: int, names: dict[Val, str]) -> None:
+        for store in self.stores:
+            (val,), stream = store.ins, store.attrs["stream"].tensor_id
+            own = Builder(graph, _origin(store)).op(Nop(), names[val])  # a queue of its own for each store
+            attrs = {PHASE: forward_part(part), ENTRIES: self.count}
+            name = graph.unique(f"{stream}.p{part}")
+            graph.add(Node(name, NodeKind.OUTPUT, val.shape, inputs=(Edge(own),), attrs=attrs))
+            self.outputs.append((name, stream))
+
+    def around(self, count: int, steps: list[hp.Step]) -> list[hp.Step]:
+        """The steps between what fills the inputs and what empties the outputs."""
+        before: list[hp.Step] = [hp.Feed(count, tuple(self.inputs))] if self.inputs else []
+        after: list[hp.Step] = [hp.Drain(count, tuple(self.outputs))] if self.outputs else []
+        return [*before, *steps, *after]
+
+
+def _streams_of(loop: Instr) -> _LoopStreams | None:
+    """The streams of a loop whose body is loads, what the grid makes of them, and stores of that. None for others, and
+    where the queues would be too large."""
+    (body,) = loop.blocks
+    loads = [i for i in body.instrs if i.kind == "HostLoad"]
+    stores = [i for i in body.instrs if i.kind == "HostStore"]
+    rest = [i for i in body.instrs if i.kind not in ("HostLoad", "HostStore")]
+    if not (loads or stores) or not rest or any(i.place != "grid" for i in rest):
+        return None
+    loaded = {v for i in loads for v in i.outs}
+    made = {v for i in rest for v in i.outs}
+    stored = [v for i in stores for v in i.ins]
+    read = {v for i in rest for v in i.ins}
+    carried = {c.after for c in loop.carried}
+    moved = [*loaded, *stored]
+    if any(v.dtype not in FLOATS or not v.size for v in moved) or not set(stored) <= made:
+        return None
+    if not loaded <= read or loaded & carried:
+        return None
+    count = loop.attrs["count"]
+    tiles = sum(
+        int(np.prod([-(-n // 32) * 32 for n in (1, 1, *v.shape)[-2:]])) * max(1, product(v.shape[:-2])) for v in moved
+    )
+    return _LoopStreams(loads, stores, count) if 4 * tiles * count <= MOST_QUEUED else None
 
 
 def _exchange(instr: Instr, slot: str, into: str) -> hp.Exchange:

@@ -23,6 +23,7 @@ from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import (
     ACCUMULATES,
+    ENTRIES,
     RAM,
     WRITES,
     direction_of,
@@ -319,7 +320,7 @@ class QueuePlanner:
             if grids:
                 grid = (snap(min(g[0] for g in grids), rt), snap(min(g[1] for g in grids), ct))
         entry = z * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
-        entries = 2 * self.options.microbatch
+        entries = max(2 * self.options.microbatch, node.attrs.get(ENTRIES, 0))
         while not host and entry * entries > self._largest_channel() and grid[0] * grid[1] < rt * ct:
             grid = _larger(grid, (rt, ct))
             entry = z * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
@@ -429,7 +430,7 @@ class QueuePlanner:
         shape = stored_shape(profile, row)
         df = self.graph[source].df or self.options.data_format
         ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
-        entries = 2 * self.options.microbatch
+        entries = max(2 * self.options.microbatch, node.attrs.get(ENTRIES, 0))
         on_host = self.options.output_queues_on_host
         self._add(
             node.name,
