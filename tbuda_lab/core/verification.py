@@ -21,12 +21,14 @@ _NEARLY_CONSTANT = 1e-3
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """name: which tensor; pcc: Pearson's correlation, of whole numbers and truth values the share of equal ones;
-    max_abs: largest difference; scale: largest wanted magnitude."""
+    max_abs: largest difference; scale: largest wanted magnitude; exact: nothing may differ, as in arithmetic of 32-bit
+    whole numbers."""
 
     name: str
     pcc: float
     max_abs: float
     scale: float
+    exact: bool = False
 
     @property
     def relative(self) -> float:
@@ -35,6 +37,8 @@ class Comparison:
 
     def passes(self, pcc: float) -> bool:
         """Whether it is good by both measures."""
+        if self.exact:
+            return self.max_abs == 0.0
         return self.pcc >= pcc and self.relative <= MAX_RELATIVE
 
 
@@ -79,8 +83,8 @@ class TensorError(Comparison):
     """As `Comparison`, and relative_l2: the length of the difference over that of what is wanted, of zeros the
     difference itself; constant: what is wanted hardly varies, so that its correlation says nothing."""
 
-    relative_l2: float = 0.0
-    constant: bool = False
+    relative_l2: float = dataclasses.field(default=0.0, kw_only=True)
+    constant: bool = dataclasses.field(default=False, kw_only=True)
 
     @property
     def ulps(self) -> float:
@@ -102,7 +106,7 @@ def measure_error(name: str, expected: np.ndarray, got: np.ndarray) -> TensorErr
         finite = np.isfinite(a) & np.isfinite(b)
         if not np.isfinite(base.max_abs) or not finite.any():
             bad = np.inf if not np.isfinite(base.max_abs) else 0.0
-            return TensorError(name, base.pcc, base.max_abs, base.scale, bad)
+            return TensorError(name, base.pcc, base.max_abs, base.scale, relative_l2=bad)
         return measure_error(name, a[finite], b[finite])
     unit = max(scale, other, float(np.finfo(np.float32).tiny))
     a, b = a / unit, b / unit
@@ -116,7 +120,8 @@ def measure_error(name: str, expected: np.ndarray, got: np.ndarray) -> TensorErr
         pcc = 1.0 if largest <= max(1e-2 * scale, 1e-6) else 0.0
     else:
         pcc = float(np.clip(da @ db / np.sqrt(spread * other_spread), -1.0, 1.0)) if other_spread else 0.0
-    return TensorError(name, pcc, largest, scale, off / length if length else off * unit, bool(flat))
+    relative_l2 = off / length if length else off * unit
+    return TensorError(name, pcc, largest, scale, relative_l2=relative_l2, constant=bool(flat))
 
 
 def compare_tensors(name: str, expected: Any, got: Any) -> Comparison:

@@ -72,7 +72,7 @@ def _loss_rows(attrs: Mapping[str, Any], arrays: Any) -> tuple[np.ndarray, ...]:
     return rows, counts[-1:], counts[:-1, None]
 
 
-class _Form:
+class LoweredForm:
     """An Ir lowered and compiled in one way."""
 
     def __init__(self, ir: Ir, settings: Settings, selects: bool) -> None:
@@ -118,14 +118,14 @@ class Executable:
         ]
         self.machine = Machine([r for r in self.replicas if r is not None], slots=self.values, buffers=self.buffers)
 
-    def _cheaper_form(self) -> _Form:
+    def _cheaper_form(self) -> LoweredForm:
         """The program with conditionals as selections on the grid, where there are any that it can make and where
         that takes no more cycles than to cut the program at each, by the simulator of epochs."""
-        selecting = _Form(self.ir, self.settings, selects=True)
+        selecting = LoweredForm(self.ir, self.settings, selects=True)
         if not selecting.selected:
             return selecting
-        cutting = _Form(self.ir, self.settings, selects=False)
-        return min(selecting, cutting, key=_Form.cycles)
+        cutting = LoweredForm(self.ir, self.settings, selects=False)
+        return min(selecting, cutting, key=LoweredForm.cycles)
 
     def _replica(self) -> Replica | None:
         return None if self.result is None else Replica(self.result, self.settings.mode)

@@ -13,7 +13,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.runner import Runner
-from tbuda_lab.core.session import Session
+from tbuda_lab.core.session import Session, op_checks
 from tests.frontend.ops_zoo import Fn
 from tests.pybuda.conftest import fresh as fresh  # devices of other tests are gone
 
@@ -86,6 +86,23 @@ def test_ten_thousand_sums_and_maxima_are_numpys_on_both_chips_that_have_them() 
 def test_grayskull_has_no_whole_numbers_and_says_so() -> None:
     with pytest.raises(UnsupportedOp, match="no op of the model runs on the device"):
         compiled(lambda a, b: a + b, (words(1, 32, 32), words(1, 32, 32)), "grayskull")
+
+
+def test_the_check_of_ops_compares_words() -> None:
+    """One number among thousands that is off by one, and a difference that wraps, are found; all others are equal."""
+    sample = (words(1, 64, 64), words(1, 64, 64, seed=1))
+    result = compiled(lambda a, b: torch.maximum(a + 16777217, b), sample)
+    checks = op_checks.check_ops(Runner(result), sample)
+    assert checks.first_failure is None and all(c.comparison.exact and not c.tiles.any() for c in checks.ops)
+    node = result.lowered[checks.ops[0].op]
+    wanted = words(*node.shape[1:]).numpy()
+    for at, value in (((0, 1, 40), wanted[0, 1, 40] ^ 1), ((0, 40, 2), None)):
+        got = wanted.copy()
+        wanted[0, 40, 2] = -(2**31)
+        got[at] = 2**31 - 1 if value is None else value
+        check = op_checks.compare_op(node, wanted, got)
+        assert not check.comparison.passes(0.99) and check.first == (0, at[1] // 32, at[2] // 32)
+        assert float(check.tiles.max()) >= (1.0 if value is not None else 2.0**32 - 1)
 
 
 def test_whole_numbers_that_an_embedding_reads_stay_the_hosts() -> None:

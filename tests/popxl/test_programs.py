@@ -178,7 +178,7 @@ def test_a_conditional_is_cut_where_that_is_cheaper_or_the_host_is_needed(
     host: bool, cut_costs: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """cut_costs: cycles that a cut takes more than a selection."""
-    monkeypatch.setattr(executable._Form, "cycles", lambda form: 10.0 + (0.0 if form.selected else cut_costs))
+    monkeypatch.setattr(executable.LoweredForm, "cycles", lambda form: 10.0 + (0.0 if form.selected else cut_costs))
     ir = popxl.Ir()
     with ir.main_graph, popxl.in_sequence():
         x, condition = popxl.variable(np.float32([3.0])), popxl.variable(False)

@@ -17,7 +17,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frontend.inputs import draw_masks, elements
 from tbuda_lab.core.graph import TILE, Node
-from tbuda_lab.core.lowering.evaluate import apply, evaluate_ops
+from tbuda_lab.core.lowering.evaluate import apply, evaluate_ops, plain
 from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.verification import MIN_PCC, Comparison, compare
@@ -28,7 +28,8 @@ _FAR = 0.05  # of the largest expected magnitude: a tile that differs by more is
 @dataclasses.dataclass(frozen=True)
 class OpCheck:
     """One op against torch. tiles: (z, rows, columns) float32, largest difference within each tile; first: the first
-    tile that differs by more than 5 % of the largest expected magnitude, None where none does."""
+    tile that differs by more than 5 % of the largest expected magnitude, of whole numbers at all, None where none
+    does."""
 
     comparison: Comparison
     tiles: np.ndarray
@@ -81,7 +82,7 @@ def check_ops(runner: Runner, sample: Any, min_pcc: float = MIN_PCC, cancel: thr
         if node.name in leaving:
             unread[node.name] = reference
         if node.name in got:
-            checks[node.name] = _compare(node, reference.numpy(), whole_output(result, node.name, got.pop(node.name)))
+            checks[node.name] = compare_op(node, reference.numpy(), whole_output(result, node.name, got.pop(node.name)))
     schedule = [n for n in result.placement.schedule if n in result.placement.ops]
     return OpChecks(
         tuple(checks[n] for n in schedule if n in checks),
@@ -115,7 +116,7 @@ class OpWatch:
             self._ready[following[0].name] = following
         node, reference = self._ready.pop(name)
         got = whole_output(self.result, name, np.array(output[0], array_type(output)))
-        check = self._checks[name] = _compare(node, reference.numpy(), got)
+        check = self._checks[name] = compare_op(node, reference.numpy(), got)
         if self.failure is None and not check.comparison.passes(self.min_pcc):
             self.failure = check
             self._stop(check)
@@ -133,7 +134,7 @@ def lowered_inputs(result: CompileResult, feed: dict[str, torch.Tensor]) -> dict
     fed = result.device_feeds(feed)
     inputs = {b.name: torch.from_numpy(b.encode(fed)) for b in result.inputs}
     return inputs | {
-        name: torch.from_numpy(np.asarray(value, np.float32))
+        name: torch.from_numpy(np.asarray(value, array_type(np.asarray(value))))
         for name, value in result.parameters.items()
         if name in result.lowered.nodes and result.lowered[name].value is None
     }
@@ -165,15 +166,19 @@ def whole_output(result: CompileResult, name: str, stored: np.ndarray) -> np.nda
     return apply(unstream_tms(table.profile, table.rows[at]), torch.from_numpy(stored)).numpy()
 
 
-def _compare(node: Node, expected: np.ndarray, got: np.ndarray) -> OpCheck:
+def compare_op(node: Node, expected: np.ndarray, got: np.ndarray) -> OpCheck:
+    """What an op gave, (z, R, C), against what is wanted; rows and columns beyond the node's shape count nothing. Whole
+    numbers have to be equal. Raises `ValueError` for another shape."""
     _, _, rows, cols = node.shape
     if got.shape != expected.shape:
         raise ValueError(f"{node.name}: the executor gave {got.shape}, the lowered graph {expected.shape}")
     a, b = expected[:, :rows, :cols], got[:, :rows, :cols]
-    comparison = compare(node.name, a, b)
-    tiles = _by_tile(np.abs(a - b))
+    whole = a.dtype.kind == "i" and b.dtype.kind == "i"
+    comparison = dataclasses.replace(compare(node.name, a, b), exact=whole)
+    wide = np.float64 if whole else np.float32  # differences of 32-bit numbers wrap
+    tiles = _by_tile(np.abs(a.astype(wide) - b.astype(wide)))
     with np.errstate(invalid="ignore"):
-        far = np.argwhere(~(tiles <= _FAR * max(comparison.scale, 1e-6)))
+        far = np.argwhere(tiles > 0 if whole else ~(tiles <= _FAR * max(comparison.scale, 1e-6)))
     first = (int(far[0, 0]), int(far[0, 1]), int(far[0, 2])) if len(far) else None
     return OpCheck(comparison, tiles, first)
 
@@ -207,7 +212,7 @@ def _stages(
 
 def _same(expected: dict[str, torch.Tensor], got: dict[str, torch.Tensor]) -> tuple[Comparison, ...]:
     return tuple(
-        compare(name, expected[name].float().numpy(), value.float().numpy())
+        compare(name, plain(expected[name]).numpy(), plain(value).numpy())
         for name, value in got.items()
         if name in expected and tuple(expected[name].shape) == tuple(value.shape)
     )
