@@ -15,9 +15,9 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import PipelineError, not_supported
-from tbuda_lab.core.frontend.audit import audit
 from tbuda_lab.core.frontend.inputs import draw_masks, elements
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, Tensor, device_names, to_torch, with_loss
+from tbuda_lab.core.frontend.torch_model.audit import audit
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import DROPOUT, LOSS
 from tbuda_lab.core.ops import BatchnormTraining

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import tbuda_lab as pybuda
 from tbuda_lab.core.errors import UnsupportedOp
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -41,6 +42,27 @@ def test_a_session_answers_as_torch_and_as_a_device_do(name: str) -> None:
 @pytest.mark.parametrize("door", [door for door in host_doors.DOORS if door not in ("device", "session")])
 def test_every_door_answers_as_a_device_does(door: str) -> None:
     assert not host_doors.differences("topk with places", ("device", door))
+
+
+class Unread(nn.Module):
+    """What the host would make of a value, and what the device would make of that, is not returned."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        (x.clamp(-1, 1).prod(-2) * 2).relu()
+        return x.relu(), torch.ones(1), x
+
+
+@pytest.mark.parametrize("door", ["session", "device"])
+def test_what_nothing_reads_makes_no_section_and_no_output(door: str) -> None:
+    x = torch.randn(1, 8)
+    if door == "session":
+        have = Session(Unread(), (x,), options=FLOAT).run()[0]
+    else:
+        pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("unread", Unread()))
+        have = [v.value() for v in pybuda.run_inference(inputs=[(x,)]).get()]
+        pybuda.pybuda_reset()
+    assert [tuple(t.shape) for t in have] == [(1, 8), (1,), (1, 8)]
+    torch.testing.assert_close(have[0], x.relu(), rtol=1e-2, atol=1e-2)
 
 
 class Routed(nn.Module):

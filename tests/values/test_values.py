@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
+from tbuda_lab.core.frontend import from_torch
+from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.session import Session
 from tests.frontend.ops_zoo import Fn
-from tests.values.sweep import EXACT, NAMED, OPTIONS, differences
+from tests.values.sweep import EXACT, NAMED, OPTIONS, VALUES, differences, tensor_with
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "numbers.md"
 MODULES = [*list(EXACT)[::5], "pad -inf then max pool", "cumsum", "average pool", "ge other", "or of truths"]
@@ -18,6 +21,27 @@ MODULES = [*list(EXACT)[::5], "pad -inf then max pool", "cumsum", "average pool"
 @pytest.mark.parametrize("name", sorted(set(MODULES)))
 def test_special_values_are_torchs(name: str) -> None:
     assert differences(name, EXACT[name]) == []
+
+
+OWN_RULES = {("hardswish", 3e38), ("argmax", "nan"), ("argmin", "nan")}
+"""Where the graph itself has the machine's rule: no product overflows between, a row with NaN has place 0."""
+
+
+@pytest.mark.parametrize("name", sorted(set([*MODULES, "tril", "relu", *NAMED])))
+def test_a_traced_graph_makes_of_special_values_what_torch_does(name: str) -> None:
+    """In the evaluator that audits and host recipes use, which follows IEEE."""
+    function = EXACT.get(name) or NAMED[name][1]
+    module = (function if isinstance(function, torch.nn.Module) else Fn(function)).eval()
+    graph = from_torch(module, (tensor_with(0.5),))
+    wrong = []
+    for value in VALUES:
+        x = tensor_with(value)
+        with torch.no_grad():
+            want = module(x)
+        (have,) = evaluate(graph, {graph.inputs[0].name: x}).values()
+        if not torch.allclose(have.double(), want.double(), rtol=1e-4, atol=1e-5, equal_nan=True):
+            wrong.append((name, "nan" if math.isnan(value) else value))
+    assert set(wrong) - OWN_RULES == set()
 
 
 def test_every_rule_is_written_down() -> None:

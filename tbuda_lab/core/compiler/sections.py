@@ -152,7 +152,8 @@ def cut_graph(
     if all_on_host(partition(graph, why, late)):
         counting = counting_ops(graph, options.data_format)
         why = {name: reason for name, reason in why.items() if name not in counting}
-    why |= {**(refused or {}), **kept}
+    read = _read(graph)
+    why = {name: reason for name, reason in {**why, **(refused or {}), **kept}.items() if name in read}
     parts = partition(graph, why, late)
     if all_on_host(parts) and any(is_float(o) and o.sources[0] in why for o in graph.outputs):
         graph = with_output_copies(graph)
@@ -228,7 +229,8 @@ def partition(graph: Graph, host: Collection[str], apart: Collection[str] = ()) 
         if node.name in shared and any(s not in shared and graph[s].kind is NodeKind.OP for s in node.sources):
             shared.discard(node.name)
     dtypes = value_dtypes(graph)
-    places = _places(graph, set(host), shared, dtypes)
+    read = _read(graph)
+    places = {n: place for n, place in _places(graph, set(host), shared, dtypes).items() if n in read}
     level: dict[str, int] = {}
     for node in graph.topological():
         if node.name in places:
@@ -246,6 +248,15 @@ def partition(graph: Graph, host: Collection[str], apart: Collection[str] = ()) 
         outputs = [o for o in graph.outputs if level.get(o.sources[0], numbers[0]) == number]  # leaves: 0, the host's
         sections.append(Section(place, _cut(graph, f"{graph.name}.{number}", own, shared, sent, outputs, dtypes)))
     return tuple(section for section in sections if section.graph.outputs)  # nothing reads the others
+
+
+def _read(graph: Graph) -> set[str]:
+    """What an output depends on: sections have nothing else, for what they sent to it would be outputs of theirs."""
+    read: set[str] = set()
+    for node in reversed(graph.topological()):
+        if node.kind is NodeKind.OUTPUT or node.name in read:
+            read.update((node.name, *node.sources))
+    return read
 
 
 def _places(graph: Graph, host: set[str], shared: set[str], dtypes: Mapping[str, torch.dtype]) -> dict[str, Place]:

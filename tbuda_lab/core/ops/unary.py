@@ -117,7 +117,7 @@ class Relu(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         if self.mode == "max":
             return torch.clamp(x, 0.0, self.threshold)
-        return torch.where(x >= self.threshold, x, torch.zeros_like(x))
+        return torch.where(x < self.threshold, torch.zeros_like(x), x)  # a NaN stays one
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         """0 at a threshold of 0, as torch has it; both bounds of mode "max" let it pass, as torch's clamp does."""

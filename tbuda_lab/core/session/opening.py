@@ -16,9 +16,9 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, UnsupportedOp
-from tbuda_lab.core.frontend.audit import audit
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule, from_pybuda, with_loss
+from tbuda_lab.core.frontend.torch_model.audit import audit
 from tbuda_lab.core.frontend.torch_model.training import train_tables
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import TRAINABLE

@@ -13,10 +13,10 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import Cancelled, InputError, quantity
-from tbuda_lab.core.frontend.audit import graph_step
 from tbuda_lab.core.frontend.eager import eager_steps, same, same_seeds
 from tbuda_lab.core.frontend.inputs import check_input, cut_inputs, draw_masks, elements, fed_inputs, feeds_of
 from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule
+from tbuda_lab.core.frontend.torch_model.audit import graph_step
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import LOSS, WRITES
 from tbuda_lab.core.session.compiles import as_sample

@@ -15,12 +15,12 @@ from tbuda_lab.core.ops import (
     Concatenate,
     GatherRows,
     Index,
-    Multiply,
     Pad,
     PixelShuffle,
     Repeat,
     Stack,
     Transpose,
+    Where,
 )
 
 
@@ -304,4 +304,5 @@ def copy(c: Call) -> str:
 @maps("aten.tril", "aten.triu")
 def triangle(c: Call) -> str:
     function = torch.tril if c.target._schema.name == "aten::tril" else torch.triu
-    return c.op(Multiply(), c.x(), c.constant(function(torch.ones(c.out_shape[-2:]), c.get("diagonal", 0))))
+    keep = function(torch.ones(c.out_shape[-2:]), c.get("diagonal", 0))
+    return c.op(Where(), c.constant(keep), c.x(), c.constant(torch.zeros((), dtype=c.dtype_of("self"))))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -334,12 +335,19 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     ]
     if not mutable and not unmapped:
         return program
-    decompositions = torch.export.default_decompositions()
+    decompositions = _decompositions()
     table = {t: decompositions[t] for t in decompositions if lookup(t) is None} if unmapped else {}
     if mutable:  # what is left whole hides that its results share the memory of an operand
         table |= {t: decompositions[t] for t in targets if t in decompositions and _hides_views(t)}
     decomposed: ExportedProgram = program.run_decompositions(table)
     return decomposed
+
+
+@functools.cache
+def _decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """How torch takes its ops apart: making the table goes through every op that it has, so it is made once."""
+    table = torch.export.default_decompositions()
+    return {op: table[op] for op in table}
 
 
 RECURRENT = {f"aten::{name}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}

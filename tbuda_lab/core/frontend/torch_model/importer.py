@@ -21,6 +21,7 @@ from tbuda_lab.core.frontend.aten.host import complex_call, host_call, mapping_o
 from tbuda_lab.core.frontend.eager import classes_kept, own_copy
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
+from tbuda_lab.core.frontend.torch_model.audit import audit_answers
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE, Caches
 from tbuda_lab.core.frontend.torch_model.export import (
     IGNORED,
@@ -30,6 +31,7 @@ from tbuda_lab.core.frontend.torch_model.export import (
     evaluation,
     export,
     quiet,
+    register_outputs,
     traced_mode,
 )
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of, user_line
@@ -107,16 +109,22 @@ def from_torch(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in a Module"
         )
     bound = bind(module.forward, sample_inputs, kwargs)
+    mode = functools.partial(traced_mode, trains=trains, keeps_dropouts=drops is not None)
     with quiet():  # it calls the module a few times: what that warns of is not said as often
-        refuse_state(module, bound, functools.partial(traced_mode, trains=trains, keeps_dropouts=drops is not None))
+        register_outputs()
+        first = refuse_state(module, bound, mode)
     with classes_kept(module):  # the trace calls a copy: what forward writes stays out of the user's module
         try:
-            graph, found = _trace(own_copy(module, shares=True) or module, bound, name, progress, drops, trains, whole)
+            copy = own_copy(module, shares=True) or module
+            graph, found, traced = _trace(copy, bound, name, progress, drops, trains, whole)
         except (UnsupportedOp, ModelError) as error:
             if trains or not any(layer.training for layer in module.modules()):
                 raise
             hint = f"{str(error).splitlines()[0]}; the model is in training mode: call .eval() on it for inference"
             raise type(error)(hint, error.diagnostics) from error
+    if first is not None and not trains:
+        with quiet():
+            audit_answers(graph, module, traced, first, mode)
     if dropouts is not None:
         dropouts += found
     return graph
@@ -146,14 +154,14 @@ def _trace(
     drops: Callable[[Origin], bool] | None,
     trains: bool,
     whole: bool,
-) -> tuple[Graph, list[Origin]]:
-    """The graph, and the places of dropouts; see `from_torch`."""
+) -> tuple[Graph, list[Origin], BoundInputs]:
+    """The graph, the places of dropouts, and the inputs that it was traced on; see `from_torch`."""
     mode = evaluation if trains else functools.partial(traced_mode, keeps_dropouts=drops is not None)
     if not whole and bound.microbatch > 1 and elementwise_in_batch(module, bound, mode):
         bound = bound.cut()
     importer = _TorchImporter(export(module, bound, progress, drops is not None, trains), bound, name, progress)
     importer.emit.drops, importer.emit.keeps_stops = drops, trains
-    return importer.run(), importer.emit.dropouts
+    return importer.run(), importer.emit.dropouts, bound
 
 
 def elementwise_in_batch(

@@ -8,6 +8,7 @@ import re
 import site
 import sys
 import traceback
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -49,7 +50,11 @@ def foreign(path: str) -> bool:
 
 def user_line(stack_trace: str | None) -> str:
     """The innermost frame outside torch, as "file.py:123"; torch's own layer where the model has no other code."""
-    every = _FRAME.findall(stack_trace or "")
+    return user_line_of(_FRAME.findall(stack_trace or ""))
+
+
+def user_line_of(every: Sequence[tuple[str, object]]) -> str:
+    """`user_line` of (path, line) of each frame, the outermost first."""
     frames = [(path, line) for path, line in every if foreign(path)] or every
     return f"{short_path(frames[-1][0])}:{frames[-1][1]}" if frames else ""
 

@@ -7,6 +7,7 @@ reads, would stay what it was then; so would a weight that the first call sets. 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -34,20 +35,33 @@ FAR = 1000
 _OWN = frozenset(vars(torch.nn.Module())) | {"_is_full_backward_hook", "_forward_hooks_always_called"}
 
 
-def refuse_state(module: torch.nn.Module, bound: BoundInputs, mode: Callable[[torch.nn.Module], Any]) -> None:
+@dataclasses.dataclass(frozen=True)
+class FirstCall:
+    """What a copy of a module returns for the sample when it is called first. outputs: its tensors in order; buffers:
+    those that it has, afterwards, by name; microbatch: of the inputs."""
+
+    outputs: list[torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+    microbatch: int
+
+
+def refuse_state(
+    module: torch.nn.Module, bound: BoundInputs, mode: Callable[[torch.nn.Module], Any]
+) -> FirstCall | None:
     """Call copies of a module on the sample, and raise `UnsupportedOp` where an answer depends on the calls before, by
     something else than buffers, naming what the forward changes and the line that does. mode: a context in which a copy
-    is called. Modules that cannot be copied, or that do not run, are not looked at."""
+    is called. Modules that cannot be copied, or that do not run, are not looked at: None."""
     if any(t.is_meta for t in [*module.parameters(), *module.buffers(), *(t for _, t in bound.leaves)]):
-        return
+        return None
     probe = _Probe(module, bound, mode)
     with classes_kept(module):
         try:
             changed = probe.find()
         except Exception:  # it does not run eagerly: the trace says why
-            return
+            return None
         if changed is not None:
             raise _refusal(probe, changed)
+    return probe.first
 
 
 def _refusal(probe: _Probe, changed: list[Key]) -> UnsupportedOp:
@@ -79,6 +93,7 @@ class _Probe:
     def __init__(self, module: torch.nn.Module, bound: BoundInputs, mode: Callable[[torch.nn.Module], Any]) -> None:
         self.module, self.bound, self.mode = module, bound, mode
         self.weights: set[Key] = set()
+        self.first: FirstCall | None = None
 
     def _fresh(self) -> torch.nn.Module:
         own = own_copy(self.module)
@@ -96,6 +111,7 @@ class _Probe:
         own = self._fresh()
         before, weights, buffers = prints(own), _weights(own), _buffers(own)
         first = self._call(own, self.bound)
+        self.first = FirstCall(first, {n: b.clone() for n, b in own.named_buffers()}, self.bound.microbatch)
         once = [key for key, value in prints(own).items() if before.get(key, _NOTHING) != value]
         self.weights = {key for key, value in _weights(own).items() if weights.get(key) != value}
         if self.weights:
