@@ -311,7 +311,7 @@ class Machine:
     feeds: per replica, for every turn of a program's loop (one where there is none), the elements of a microbatch: a
     map of inputs by name for each. scalars: values of `SetScalar` steps by name. regions: by name the tensor of each
     replica. slots: of each replica. streams: per replica by stream the tensors to load; what is stored is
-    appended to `stored`. buffers: per replica by number (entries, ...).
+    appended to `stored`. buffers: per replica by number (entries, ...). `current`: the step that was begun last.
     """
 
     def __init__(
@@ -329,6 +329,7 @@ class Machine:
         self.popped: list[list[dict[str, torch.Tensor]]] = [[{} for _ in turns] for turns in feeds]
         self.fed = [[[dict(one) for one in turn] for turn in turns] for turns in feeds]
         self.slots, self.buffers = slots, buffers
+        self.current: Step | None = None
         self.streams: list[dict[str, Sequence[np.ndarray]]] = [{} for _ in slots]
         self.cursors: dict[tuple[str, int], int] = {}
         self.stored: list[dict[str, list[np.ndarray]]] = [{} for _ in slots]
@@ -346,6 +347,7 @@ class Machine:
                 for k in range(step.count):
                     self._steps(step.body, turn * step.count + k, active)
                 continue
+            self.current = step
             if self.progress is not None:
                 self.progress(step, turn)
             if isinstance(step, Branch):

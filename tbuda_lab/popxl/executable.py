@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.compiler import CompileResult, compile_graph
-from tbuda_lab.core.device import load_device
+from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.dialects import host_program as hp
@@ -18,6 +19,7 @@ from tbuda_lab.dialects.program import run_schedule
 from tbuda_lab.dialects.replicas import Replica, shards
 from tbuda_lab.dialects.slots import SlotValues
 from tbuda_lab.popxl import dtypes, kinds
+from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.ir import Ir
 from tbuda_lab.popxl.kinds.picking import loss_rows, mask_words, one_hot_rows
 from tbuda_lab.popxl.lowering.ambiguity import refuse_ambiguity
@@ -72,6 +74,20 @@ def _loss_rows(attrs: Mapping[str, Any], arrays: Any) -> tuple[np.ndarray, ...]:
     return rows, counts[-1:], counts[:-1, None]
 
 
+def refuse_larger_than(device: DeviceSpec, ir: Ir) -> None:
+    """Raises `popart_exception` naming the first tensor that the DRAM of the device does not hold."""
+    most = sum(device.dram_end(c) - device.dram_start(c) for c in range(device.dram_channels))
+    for graph in ir._graphs.values():
+        for op in graph._ops:
+            for t in op.outputs:
+                size = t.nelms * np.dtype(t.dtype.as_numpy()).itemsize
+                if size > most:
+                    raise popart_exception(
+                        f"{op.where()}: tensor {t.id!r} of shape {t.shape} takes {size:,} bytes, and {device.name} has "
+                        f"{most:,} of DRAM"
+                    )
+
+
 class LoweredForm:
     """An Ir lowered and compiled in one way."""
 
@@ -79,6 +95,7 @@ class LoweredForm:
         self.blocks: dict[str, Block] = Flattener(ir).programs
         segmenter = Segmenter(self.blocks, load_device(settings.device), selects)
         self.selected = segmenter.selected
+        self.origins = segmenter.origins
         self.parts: list[Part] = segmenter.parts
         self.slots = segmenter.slots
         for v in ir.main_graph.variables:
@@ -103,11 +120,12 @@ class Executable:
         _register()
         self.ir = ir
         self.settings = SETTINGS
+        refuse_larger_than(load_device(self.settings.device), ir)
         if getattr(ir._options, "enableInplaceAmbiguityChecking", True):
             refuse_ambiguity(ir)
         chosen = self._cheaper_form()
         self.blocks, self.parts, self.slots, self.result = chosen.blocks, chosen.parts, chosen.slots, chosen.result
-        self.programs = chosen.programs
+        self.programs, self.origins = chosen.programs, chosen.origins
         self.report = realisations_of(self.blocks, self.settings.strict)
         self.replicas = [self._replica() for _ in range(ir.replication_factor)]
         executors = [r.executor if r is not None else None for r in self.replicas]
@@ -196,7 +214,13 @@ class Executable:
                 s.tensor_id: _slots_of(s.shape, s.dtype.as_numpy(), value, frames, k) for s, value in inputs.items()
             }
             machine.stored[k] = {}
-        machine.run(self.programs["main"])
+        try:
+            machine.run(self.programs["main"])
+        except (TbudaError, TypeError, ValueError, ArithmeticError) as error:
+            op = None if machine.current is None else self.origins.get(machine.current)
+            if isinstance(error, popart_exception) or op is None:
+                raise
+            raise popart_exception(f"{op.where()}: {error}") from error
         for stream, target in outputs.items():
             whole = np.zeros((transfers, replicas, *stream.shape), stream.dtype.as_numpy())
             for k in range(replicas):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,6 +64,8 @@ def _variable(
     if isinstance(data, np.memmap) and grouping is not None and not grouping.is_const:
         log("WARN", "you have passed np.memmap data and a non-const replica grouping: the groups' data are copied")
     group = grouping if grouping is not None else graph.ir.replica_grouping()
+    if group.num_replicas != graph.ir.replication_factor:
+        raise ValueError(f"the grouping is of {group.num_replicas} replicas, the Ir has {graph.ir.replication_factor}")
     if group.num_groups > 1 and (not array.ndim or array.shape[0] != group.num_groups):
         raise ValueError(
             f"there are {group.num_groups} groups of replicas: dim 0 of the data has as many, not "
@@ -105,11 +108,14 @@ def remote_variable(
     log2_scale: int | None = None,
     nan_on_overflow: bool | None = None,
 ) -> Variable:
-    """A variable that lies in a remote buffer, at an entry. Raises `ValueError` for an entry that there is not."""
+    """A variable that lies in a remote buffer, at an entry. Raises `ValueError` for an entry that there is not, and
+    where the variable is no entry of the buffer."""
     if not 0 <= offset < remote_buffer.entries:
         raise ValueError(f"the remote buffer has {remote_buffer.entries} entries, and none at {offset}")
     made = _variable(data, dtype, name, downcast, replica_grouping, retrieval_mode, log2_scale, nan_on_overflow)
-    made._remote = (remote_buffer, offset)
+    if not remote_buffer.meta_shape:  # of a shard its own function checks
+        remote_buffer.validate_tensor_matches_buffer(made)
+    made._remote = (remote_buffer, operator.index(offset))
     return made
 
 

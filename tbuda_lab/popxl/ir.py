@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import operator
 import typing
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,7 +65,10 @@ class Ir:
 
     @num_host_transfers.setter
     def num_host_transfers(self, value: int) -> None:
-        self._num_host_transfers = value
+        count = operator.index(value)
+        if count < 1:
+            raise ValueError(f"num_host_transfers is a whole number from 1 on, not {count}")
+        self._num_host_transfers = count
 
     @property
     def replication_factor(self) -> int:

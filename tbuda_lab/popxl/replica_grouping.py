@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -24,12 +25,12 @@ class ReplicaGrouping:
 
     @classmethod
     def _strided(cls, ir: Ir, stride: int, group_size: int | None) -> ReplicaGrouping:
-        replicas = ir.replication_factor
+        replicas, stride = ir.replication_factor, operator.index(stride)
         if not 1 <= stride <= replicas:
             raise ValueError(f"stride {stride} is not in the range 1 to {replicas}, the number of replicas")
         if replicas % stride:
             raise ValueError(f"stride {stride} does not divide the {replicas} replicas")
-        size = replicas // stride if group_size is None else group_size
+        size = replicas // stride if group_size is None else operator.index(group_size)
         if not 1 <= size <= replicas:
             raise ValueError(f"group_size {size} is not in the range 1 to {replicas}, the number of replicas")
         if size == 1:
@@ -41,7 +42,7 @@ class ReplicaGrouping:
 
     @classmethod
     def _assigned(cls, replicas: int, assignment: Sequence[int]) -> ReplicaGrouping:
-        numbers = [int(n) for n in assignment]
+        numbers = [operator.index(n) for n in assignment]
         if len(numbers) != replicas:
             raise ValueError(f"{len(numbers)} replicas are assigned to groups, there are {replicas}")
         groups = list(dict.fromkeys(numbers))

@@ -51,6 +51,8 @@ def to_numpy(
         if array.dtype == dtype.as_numpy():
             return np.array(array, order="C", copy=True) if copy else np.ascontiguousarray(array)
         overflow = True if nan_on_overflow is None else nan_on_overflow
+        if not -32 <= (log2_scale or 0) < 32:
+            raise ValueError(f"log2_scale is a whole number from -32 to 31, not {log2_scale}")
         return host_pow2scale_cast_to_fp8(array, dtype, log2_scale or 0, overflow)
     target = array.dtype
     if dtype is not None:

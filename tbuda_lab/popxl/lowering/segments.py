@@ -20,6 +20,7 @@ from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.unary import Buffer, Nop
 from tbuda_lab.dialects import host_program as hp
 from tbuda_lab.dialects.slots import Slot
+from tbuda_lab.popxl.graph import Op
 from tbuda_lab.popxl.lowering.groups import Group, cut, drop_unread, needs_of
 from tbuda_lab.popxl.lowering.placement import FLOATS, grid_array, place_instructions, write_ops
 from tbuda_lab.popxl.lowering.predication import select_branches
@@ -46,11 +47,13 @@ class Segmenter:
     """Makes the core graph with a part for each group, the slots, and the steps of each block."""
 
     def __init__(self, blocks: dict[str, Block], device: DeviceSpec, selects: bool = False) -> None:
-        """selects: whether conditionals are calculated on the grid where they can be; `selected`: how many are."""
+        """selects: whether conditionals are calculated on the grid where they can be; `selected`: how many are.
+        `origins`: by step of the host the op that it is of."""
         self.graph = Graph("popxl")
         self.parts: list[Part] = []
         self.slots: dict[str, Slot] = {}
         self.slot_of: dict[Val, str] = {}
+        self.origins: dict[hp.Step, Op] = {}
         self._streams: _LoopStreams | None = None
         self.programs: dict[str, hp.HostProgram] = {}
         for block in blocks.values():
@@ -94,7 +97,10 @@ class Segmenter:
             if group.device:
                 steps += self._device(group, crossing, number, groups)
             else:
-                steps += self._host_steps(group.instrs[0])
+                made = self._host_steps(group.instrs[0])
+                if group.instrs[0].op is not None:
+                    self.origins |= dict.fromkeys(made, group.instrs[0].op)
+                steps += made
         if moves:
             steps.append(hp.Move(tuple(moves)))
         return steps

@@ -8,6 +8,7 @@ from typing import Any
 
 from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.context import get_current_context
+from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.graph import Graph
 from tbuda_lab.popxl.ops.call import CallSiteInfo, bind_inputs
 from tbuda_lab.popxl.tensor import Tensor, constant
@@ -31,8 +32,9 @@ def repeat_with_info(
     """Call a graph `repeat_count` times: what it gives are its first inputs the next time, the other inputs stay.
 
     The operands of the call begin with the count and a condition. Raises `ValueError` for a negative count, and for a
-    graph with more outputs than inputs.
+    graph with more outputs than inputs; `popart_exception` where one is not like the input that it becomes.
     """
+    repeat_count = operator.index(repeat_count)
     if repeat_count < 0:
         raise ValueError(f"Repeat count must be >= 0, not {repeat_count}")
     if len(graph._outputs) > len(graph._inputs):
@@ -40,6 +42,12 @@ def repeat_with_info(
             f"repeat: graph {graph.id!r} gives {len(graph._outputs)} tensors and takes "
             f"{len(graph._inputs)}: what it gives has to be its first inputs"
         )
+    for made, taken in zip(graph._outputs, graph._inputs, strict=False):
+        if (made.shape, made.dtype) != (taken.shape, taken.dtype):
+            raise popart_exception(
+                f"repeat: {made.id!r} is {made.dtype} of shape {made.shape}, and {taken.id!r}, which it is the next "
+                f"time, {taken.dtype} of shape {taken.shape}"
+            )
     operands = bind_inputs(graph, inputs, inputs_dict, check_inputs)
     current = get_current_context().graph
     wrapper = _wrapper(graph)
@@ -51,7 +59,7 @@ def repeat_with_info(
         "Loop",
         [count, condition, *operands],
         outputs,
-        {"count": operator.index(repeat_count), "before": 2},
+        {"count": repeat_count, "before": 2},
         modifies=modifies,
         calls=(wrapper,),
     )

@@ -1,0 +1,148 @@
+"""Bad programs: each is refused by type with what is wrong, where it is written or where it runs, and leaves nothing
+half attached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tbuda_lab.popxl as popxl
+from tbuda_lab.popxl import ops
+
+HERE = Path(__file__).name
+Case = tuple[Callable[[popxl.Ir], Any], int, type[Exception], str]
+
+
+def ones(*shape: int, dtype: Any = np.float32) -> popxl.Variable:
+    return popxl.variable(np.ones(shape, dtype))
+
+
+def buffer() -> popxl.RemoteBuffer:
+    return popxl.remote_buffer((2,), popxl.float32, 2)
+
+
+def graph(ir: popxl.Ir, function: Callable[..., Any], *inputs: popxl.Tensor) -> popxl.Graph:
+    return ir.create_graph(function, *inputs)
+
+
+WRITTEN: dict[str, Case] = {
+    "shapes of a product": (lambda ir: ones(2, 3) @ ones(2, 3), 1, popxl.popart_exception, "cannot be multiplied"),
+    "types of a sum": (lambda ir: ones(2) + ones(2, dtype=np.int32), 1, popxl.popart_exception, "different types"),
+    "a fraction as a size": (lambda ir: ops.reshape(ones(2, 3), (3.0, 2)), 1, TypeError, "integer"),
+    "an entry behind the last": (lambda ir: ops.remote_load(buffer(), 2), 1, ValueError, "2 entries, and none at 2"),
+    "an entry before the first": (lambda ir: ops.remote_load(buffer(), -1), 1, ValueError, "none at -1"),
+    "a variable behind the last": (
+        lambda ir: popxl.remote_variable(np.ones(2, np.float32), buffer(), 2), 1, ValueError, "none at 2"),
+    "a variable that is no entry": (
+        lambda ir: popxl.remote_variable(np.ones(3, np.float32), buffer()), 1, ValueError, "does not match buffer"),
+    "a stride that does not divide": (lambda ir: ir.replica_grouping(stride=3), 8, ValueError, "3 does not divide"),
+    "a size that does not divide": (
+        lambda ir: ir.replica_grouping(stride=2, group_size=3), 8, ValueError, "groups of 3 with stride 2"),
+    "a fraction as a stride": (lambda ir: ir.replica_grouping(stride=2.0), 8, TypeError, "integer"),  # type: ignore[arg-type]
+    "groups of another Ir": (
+        lambda ir: popxl.variable(np.ones(2, np.float32), replica_grouping=popxl.Ir(2).replica_grouping()),
+        4, ValueError, "of 2 replicas, the Ir has 4"),
+    "a collective without a stride": (
+        lambda ir: ops.collectives.replicated_all_reduce(
+            ones(2), "add", ir.replica_grouping_from_assignments([0, 1, 1, 0])),
+        4, NotImplementedError, "one stride"),
+    "a word of no collective": (
+        lambda ir: ops.collectives.replicated_all_reduce(ones(2), "sum"), 2, ValueError, "op is one of add"),
+    "no transfers": (lambda ir: setattr(ir, "num_host_transfers", 0), 1, ValueError, "from 1 on, not 0"),
+    "half a transfer": (lambda ir: setattr(ir, "num_host_transfers", 2.5), 1, TypeError, "integer"),
+    "a scale of 8-bit floats": (
+        lambda ir: popxl.variable(np.ones(2, np.float32), popxl.float8_143, log2_scale=32), 1, ValueError, "-32 to 31"),
+    "integers as 8-bit floats": (
+        lambda ir: popxl.variable(np.ones(2, np.int32), popxl.float8_152), 1, TypeError, "floating-point data"),
+    "a cast to 8-bit floats": (lambda ir: ops.cast(ones(2), popxl.float8_152), 1, TypeError, "pow2scale"),
+    "a repeat below nothing": (lambda ir: ops.repeat(graph(ir, ops.relu, ones(2)), -1, ones(2)), 1, ValueError, ">= 0"),
+    "half a repeat": (lambda ir: ops.repeat(graph(ir, ops.relu, ones(2)), 1.5, ones(2)), 1, TypeError, "integer"),  # type: ignore[arg-type]
+    "a repeat that grows": (
+        lambda ir: ops.repeat(graph(ir, lambda x: ops.concat([x, x]), ones(2)), 2, ones(2)),
+        1, popxl.popart_exception, r"concat_out' is .* of shape \(4,\), and .*/x'"),
+    "a condition of two": (
+        lambda ir: ops.conditional(
+            ones(2), graph(ir, ops.relu, ones(2)), graph(ir, ops.relu, ones(2)), [ones(2)], [ones(2)]),
+        1, popxl.popart_exception, "one bool"),
+    "a call without an input": (
+        lambda ir: ops.call(graph(ir, lambda x, y: x + y, ones(2), ones(2)), ones(2)), 1, ValueError, "lacks inputs"),
+    "a call of another shape": (
+        lambda ir: ops.call(graph(ir, ops.relu, ones(2)), ones(3)), 1, popxl.popart_exception, r"of shape \(2,\)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRITTEN)
+def test_a_program_is_refused_where_it_is_written(what: str) -> None:
+    write, replicas, error, text = WRITTEN[what]
+    ir = popxl.Ir(replicas)
+    with ir.main_graph, pytest.raises(error, match=text):
+        write(ir)
+
+
+def _store(t: popxl.Tensor) -> None:
+    ops.host_store(popxl.d2h_stream(t.shape, t.dtype), t)
+
+
+RUNS: dict[str, tuple[Callable[[], Any], str, str]] = {
+    "loads behind the last entry": (
+        lambda: _store(ops.remote_load(buffer(), popxl.variable(np.uint32(5)))), "RemoteLoad", "none at 5"),
+    "stores before the first": (
+        lambda: ops.remote_store(buffer(), popxl.variable(np.int32(-1)), ones(2)), "RemoteStore", "none at -1"),
+    "sums of 8-bit floats": (
+        lambda: _store(popxl.variable(np.ones(2, np.float32), popxl.float8_143)
+                       + popxl.variable(np.ones(2, np.float32), popxl.float8_143)), "Add", "float8_143"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", RUNS)
+def test_what_goes_wrong_in_a_run_names_the_op_and_its_line(what: str) -> None:
+    write, kind, text = RUNS[what]
+    ir = popxl.Ir()
+    with ir.main_graph:
+        write()
+        v = popxl.variable(np.zeros(2, np.float32))
+        ops.add_(v, popxl.constant(1.0))
+    session = popxl.Session(ir, "ipu_model")
+    with pytest.raises(popxl.popart_exception, match=f"{kind} .*{HERE}:.*{text}"), session:
+        session.run()
+    assert not session.is_attached
+    np.testing.assert_array_equal(session.get_tensor_data(v), [0, 0])
+
+
+def test_what_no_device_holds_is_refused_before_it_is_made() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        _store(ops.init((200_000, 200_000), popxl.float32, init_type="zero") + ones(1, 1))
+    with pytest.raises(popxl.popart_exception, match=rf"Init .*{HERE}:.*takes 160,000,000,000 bytes"):
+        popxl.Session(ir, "ipu_model")
+
+
+def test_sessions_stand_inside_each_other_and_a_bad_run_leaves_them_good() -> None:
+    def made() -> tuple[popxl.Session, Any, Any, popxl.Variable]:
+        ir = popxl.Ir()
+        with ir.main_graph, popxl.in_sequence():
+            stream, v = popxl.h2d_stream((2,), popxl.float32), ones(2)
+            out = popxl.d2h_stream((2,), popxl.float32)
+            ops.host_store(out, ops.host_load(stream) + v)
+            ops.var_updates.accumulate_(v, v)
+        return popxl.Session(ir, "ipu_model"), stream, out, v
+
+    (outer, stream, out, v), (inner, other, second, _) = made(), made()
+    zeros = np.zeros(2, np.float32)
+    with pytest.raises(ValueError, match="nothing is given"), outer:
+        outer.run()
+    assert not outer.is_attached
+    with outer:
+        with outer, inner:
+            assert inner.run({other: zeros})[second].tolist() == [1, 1]
+            assert outer.run({stream: zeros})[out].tolist() == [1, 1]
+        assert outer.is_attached and not inner.is_attached
+        for wrong in ({other: zeros}, {stream: zeros.astype(np.complex64)}, {stream: "abc"}, {stream: np.zeros(3)}):
+            with pytest.raises(ValueError):
+                outer.run(wrong)
+        assert outer.run({stream: zeros})[out].tolist() == [2, 2]
+    assert outer.get_tensor_data(v).tolist() == [4, 4]
