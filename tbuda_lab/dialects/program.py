@@ -67,9 +67,10 @@ MAX_MADE_UP = 1 << 30
 """Bytes of weights that are made up for all graphs of a file together, which leaves them out."""
 
 
-def write_archive(path: Path, record: Mapping[str, Any], files: Mapping[str, bytes]) -> None:
-    """Write the record and files by name; the archive appears whole or not at all. Equal contents make equal bytes."""
-    contents = {MEMBER: json.dumps(record, indent=1, sort_keys=True).encode()}
+def write_archive(path: Path, record: Mapping[str, Any], files: Mapping[str, bytes], member: str = MEMBER) -> None:
+    """Write the record, as `member`, and files by name; the archive appears whole or not at all. Equal contents make
+    equal bytes."""
+    contents = {member: json.dumps(record, indent=1, sort_keys=True).encode()}
     contents |= {f"{FOLDER}/{name}": data for name, data in files.items()}
     with atomic_file(path) as temporary, tarfile.open(temporary, "w:", format=tarfile.GNU_FORMAT) as tar:
         for name, data in sorted(contents.items()):
@@ -111,8 +112,8 @@ def read_programs(path: str | Path) -> tuple[GraphProgram, ...]:
         raise InputError(f"{path} is not a PEF: {error}") from error
 
 
-def _programs(archive: Archive, entry: Any, reading: Budget, made_up: Budget) -> list[GraphProgram]:
-    """A graph as it was compiled, and its placement in the other mapping beside it where it has one."""
+def reader_of(archive: Archive, reading: Budget) -> Callable[[str], bytes]:
+    """Bytes of a file of an archive by name, of as many altogether as the budget has left."""
 
     def read(name: str) -> bytes:
         member = f"{FOLDER}/{name}"
@@ -121,6 +122,12 @@ def _programs(archive: Archive, entry: Any, reading: Budget, made_up: Budget) ->
         reading.take(archive.members[member].size, f"reading {name!r} once more")
         return archive.read(member, MOST)
 
+    return read
+
+
+def _programs(archive: Archive, entry: Any, reading: Budget, made_up: Budget) -> list[GraphProgram]:
+    """A graph as it was compiled, and its placement in the other mapping beside it where it has one."""
+    read = reader_of(archive, reading)
     try:
         name, mapping, netlist = str(entry["name"]), str(entry["mapping"]), str(entry["netlist"])
         forms = [(mapping, entry["program"], netlist)]

@@ -14,6 +14,7 @@ from tbuda_lab.popxl import (
     transforms,
     utils,
 )
+from tbuda_lab.popxl.archive import OpenedProgram, open_program
 from tbuda_lab.popxl.context import (
     gcg,
     get_current_context,

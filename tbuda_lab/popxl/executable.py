@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,24 +14,18 @@ from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.dialects import host_program as hp
-from tbuda_lab.dialects.host_program import HostProgram, Machine
+from tbuda_lab.dialects.host_program import HostProgram
 from tbuda_lab.dialects.program import run_schedule
-from tbuda_lab.dialects.replicas import Replica, shards
-from tbuda_lab.dialects.slots import SlotValues
-from tbuda_lab.popxl import dtypes, kinds
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.ir import Ir
-from tbuda_lab.popxl.kinds.picking import loss_rows, mask_words, one_hot_rows
 from tbuda_lab.popxl.lowering.ambiguity import refuse_ambiguity
 from tbuda_lab.popxl.lowering.flatten import Flattener
 from tbuda_lab.popxl.lowering.report import realisations_of
 from tbuda_lab.popxl.lowering.segments import Part, Segmenter
 from tbuda_lab.popxl.lowering.values import Block
+from tbuda_lab.popxl.runnable import BufferForm, Interface, Runnable, StoredVariable, StreamForm
 from tbuda_lab.popxl.streams import DeviceToHostStream, HostToDeviceStream
 from tbuda_lab.popxl.tensor import Variable
-
-NUMPY = {t.name: t.as_numpy() for t in dtypes._ALL}
-"""The type of a slot's array by the name of its dtype."""
 
 
 @dataclasses.dataclass
@@ -57,23 +51,6 @@ def options(**changes: Any) -> Settings:
     return SETTINGS
 
 
-def _register() -> None:
-    for name, kind in kinds.KINDS.items():
-        hp.register(name, _host_form(kind))
-    hp.register("OneHotRows", lambda attrs, arrays: (one_hot_rows(arrays[0], attrs["size"]),))
-    hp.register("LossRows", _loss_rows)
-    hp.register("MaskWords", lambda attrs, arrays: mask_words(arrays[0], attrs["shape"]))
-
-
-def _host_form(kind: kinds.Kind) -> Callable[[Mapping[str, Any], Sequence[np.ndarray]], Sequence[np.ndarray]]:
-    return lambda attrs, arrays: kind.run(dict(attrs), arrays)
-
-
-def _loss_rows(attrs: Mapping[str, Any], arrays: Any) -> tuple[np.ndarray, ...]:
-    rows, counts = loss_rows(dict(attrs), arrays[0], attrs["classes"])
-    return rows, counts[-1:], counts[:-1, None]
-
-
 def refuse_larger_than(device: DeviceSpec, ir: Ir) -> None:
     """Raises `popart_exception` naming the first tensor that the DRAM of the device does not hold."""
     most = sum(device.dram_end(c) - device.dram_start(c) for c in range(device.dram_channels))
@@ -86,6 +63,28 @@ def refuse_larger_than(device: DeviceSpec, ir: Ir) -> None:
                         f"{op.where()}: tensor {t.id!r} of shape {t.shape} takes {size:,} bytes, and {device.name} has "
                         f"{most:,} of DRAM"
                     )
+
+
+def interface_of(ir: Ir) -> Interface:
+    """What the host reads and writes of a program."""
+    variables = tuple(
+        StoredVariable(
+            v.id,
+            v.shape,
+            v.dtype.name,
+            tuple(v._grouping.assignment),
+            v._shards,
+            None if v._remote is None else (v._remote[0].remote_buffer_id, v._remote[1]),
+        )
+        for v in ir.main_graph.variables
+    )
+    buffers = tuple(
+        BufferForm(b.remote_buffer_id, b.entries, tuple(b.tensor_shape), b.tensor_dtype.name) for b in ir._buffers
+    )
+    both = ((False, ir.get_all_h2d_streams()), (True, ir.get_all_d2h_streams()))
+    streams = [StreamForm(s.tensor_id, s.shape, s.dtype.name, to_host) for to_host, some in both for s in some]
+    ordered = tuple(sorted(streams, key=lambda s: (s.to_host, s.name)))
+    return Interface(ir.replication_factor, ir.num_host_transfers, variables, buffers, ordered)
 
 
 class LoweredForm:
@@ -117,7 +116,6 @@ class Executable:
     """See the module. `programs` by name: "weights_in", "main", "weights_out"."""
 
     def __init__(self, ir: Ir) -> None:
-        _register()
         self.ir = ir
         self.settings = SETTINGS
         refuse_larger_than(load_device(self.settings.device), ir)
@@ -127,14 +125,8 @@ class Executable:
         self.blocks, self.parts, self.slots, self.result = chosen.blocks, chosen.parts, chosen.slots, chosen.result
         self.programs, self.origins = chosen.programs, chosen.origins
         self.report = realisations_of(self.blocks, self.settings.strict)
-        self.replicas = [self._replica() for _ in range(ir.replication_factor)]
-        executors = [r.executor if r is not None else None for r in self.replicas]
-        self.values = [SlotValues(self.slots, e, NUMPY) for e in executors]
-        self.buffers = [
-            {b.remote_buffer_id: np.zeros((b.entries, *b.tensor_shape), b.tensor_dtype.as_numpy()) for b in ir._buffers}
-            for _ in self.values
-        ]
-        self.machine = Machine([r for r in self.replicas if r is not None], slots=self.values, buffers=self.buffers)
+        self.interface = interface_of(ir)
+        self.runnable = Runnable(self.result, self.programs, self.slots, self.interface, self.settings.mode)
 
     def _cheaper_form(self) -> LoweredForm:
         """The program with conditionals as selections on the grid, where there are any that it can make and where
@@ -145,113 +137,39 @@ class Executable:
         cutting = LoweredForm(self.ir, self.settings, selects=False)
         return min(selecting, cutting, key=LoweredForm.cycles)
 
-    def _replica(self) -> Replica | None:
-        return None if self.result is None else Replica(self.result, self.settings.mode)
-
-    # -- weights ---------------------------------------------------------------------------------------------
+    # -- weights and runs, by what the Ir calls them ---------------------------------------------------------
     def load(self, data: Mapping[Variable, np.ndarray]) -> None:
-        """Write variables, each replica's part of them, and run what belongs to it."""
-        sharded = False
-        for v, value in data.items():
-            for k in range(len(self.values)):
-                part = value[v._grouping.assignment[k]] if v._grouping.num_groups > 1 else value
-                if v._remote is None:
-                    self.values[k].write(v.id, part)
-                    continue
-                sharded = True
-                buffer, offset = v._remote
-                own = shards(part, v._shards)[self._rank(v, k) % v._shards] if v._shards > 1 else part
-                self.buffers[k][buffer.remote_buffer_id][offset] = own.reshape(buffer.tensor_shape)
-        if sharded:
-            self.machine.run(self.programs["weights_in"])
-
-    @staticmethod
-    def _rank(v: Variable, replica: int) -> int:
-        """The place of a replica in its group."""
-        return v._grouping.groups[v._grouping.assignment[replica]].index(replica)
+        """As `Runnable.load`."""
+        self.runnable.load({v.id: value for v, value in data.items()})
 
     def store(self, variables: Iterable[Variable]) -> dict[Variable, np.ndarray]:
-        """Read variables, of each group the first replica's."""
-        self.machine.run(self.programs["weights_out"])
-        result = {}
-        for v in variables:
-            groups = v._grouping.groups
-            parts = [self._read(v, group) for group in groups]
-            result[v] = np.stack(parts) if len(groups) > 1 else parts[0]
-        return result
-
-    def _read(self, v: Variable, group: list[int]) -> np.ndarray:
-        if v._remote is None:
-            return self.values[group[0]].fetch(v.id)
-        buffer, offset = v._remote
-        if v._shards == 1:
-            return np.array(self.buffers[group[0]][buffer.remote_buffer_id][offset]).reshape(v.shape)
-        parts = [self.buffers[k][buffer.remote_buffer_id][offset].reshape(-1) for k in group[: v._shards]]
-        return np.concatenate(parts)[: v.nelms].reshape(v.shape)
+        """As `Runnable.store`."""
+        wanted = list(variables)
+        values = self.runnable.store([v.id for v in wanted])
+        return {v: values[v.id] for v in wanted}
 
     def all_replicas(self, v: Variable) -> np.ndarray:
-        """A variable of every replica."""
-        return np.stack(
-            [
-                self._read(v, [k]) if v._shards == 1 else self._read(v, v._grouping.groups[g])
-                for k, g in enumerate(v._grouping.assignment)
-            ]
-        )
+        """As `Runnable.all_replicas`."""
+        return self.runnable.all_replicas(v.id)
 
-    # -- a run -----------------------------------------------------------------------------------------------
     def run(
         self,
         inputs: Mapping[HostToDeviceStream, np.ndarray],
         outputs: Mapping[DeviceToHostStream, np.ndarray],
         frames: tuple[int, int],
     ) -> None:
-        """One run of the main program. frames: transfers and replicas."""
-        transfers, replicas = frames
-        machine = self.machine
-        machine.cursors.clear()
-        for k in range(replicas):
-            machine.streams[k] = {
-                s.tensor_id: _slots_of(s.shape, s.dtype.as_numpy(), value, frames, k) for s, value in inputs.items()
-            }
-            machine.stored[k] = {}
+        """One run of the main program. frames: transfers and replicas. Raises `popart_exception` naming the op where a
+        step of the host goes wrong."""
+        given = {s.tensor_id: value for s, value in inputs.items()}
+        wanted = {s.tensor_id: value for s, value in outputs.items()}
         try:
-            machine.run(self.programs["main"])
+            self.runnable.run(given, wanted, frames)
         except (TbudaError, TypeError, ValueError, ArithmeticError) as error:
-            op = None if machine.current is None else self.origins.get(machine.current)
+            step = self.runnable.machine.current
+            op = None if step is None else self.origins.get(step)
             if isinstance(error, popart_exception) or op is None:
                 raise
             raise popart_exception(f"{op.where()}: {error}") from error
-        for stream, target in outputs.items():
-            whole = np.zeros((transfers, replicas, *stream.shape), stream.dtype.as_numpy())
-            for k in range(replicas):
-                for at, value in enumerate(machine.stored[k].get(stream.tensor_id, ())):
-                    whole[at % transfers, k] = value
-            if target.dtype == np.uint8 and stream.dtype.is_float8:
-                whole = whole.view(np.uint8)
-            own = whole.reshape((*(n for n in frames if n > 1), *stream.shape))
-            if target.shape[:1] > own.shape[:1]:  # the caller's array may have room for more
-                target[: own.shape[0]] = own
-            else:
-                target[...] = own.reshape(target.shape)
-
-
-def _slots_of(
-    shape: tuple[int, ...], form: Any, value: np.ndarray, frames: tuple[int, int], k: int
-) -> list[np.ndarray]:
-    """What a replica loads of a stream, transfer after transfer."""
-    transfers, replicas = frames
-    array = np.asarray(value)
-    if array.dtype == np.uint8 and np.dtype(form).names:
-        array = array.view(form)
-    if transfers > 1:
-        array = array[:transfers] if array.shape[:1] != (1,) or transfers == 1 else array
-    elif replicas > 1:
-        array = array[:replicas][None]
-    else:
-        array = array[None]
-    if replicas > 1:
-        array = array[:, k]
-    return [np.asarray(one).reshape(shape) for one in array]
 
 
 def _unused(v: Variable) -> Any:

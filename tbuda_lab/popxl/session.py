@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -273,6 +274,14 @@ class Session:
     def _set_device(self, device: Any) -> None:
         """Another device. Raises `ValueError` for one that there is not."""
         self._device = self._described(device)
+
+    def save(self, path: str | Path) -> None:
+        """Write the compiled program with the data of its variables to a file, which `popxl.open_program` runs without
+        this script. Raises `InputError` where the file cannot be written."""
+        from tbuda_lab.popxl.archive import save
+
+        data = self.get_tensors_data(self._variables)
+        save(self.executable, {v.id: np.asarray(v._data) for v in data}, path)
 
     # -- what became of it -----------------------------------------------------------------------------------
     @property
