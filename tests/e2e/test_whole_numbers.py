@@ -83,6 +83,22 @@ def test_ten_thousand_sums_and_maxima_are_numpys_on_both_chips_that_have_them() 
         assert np.array_equal(most.numpy(), np.maximum(x.numpy(), y.numpy()))
 
 
+@pytest.mark.parametrize("slices", [1, 2, 5, 32])
+def test_sums_and_maxima_of_slices_are_the_devices(slices: int) -> None:
+    """Along a dim before the last two; along those the host does them."""
+    x = words(slices, 40, 70)
+    session = compiled(lambda a: (torch.sum(a + 1, 0, dtype=torch.int32), torch.amax(a + 1, 0)), (x,))
+    assert set(types_of(session)) <= {"add", "maximum", "nop", "splice"} and len(session.placement.ops) >= 1
+    total, most = Runner(session).run([(x,)])[0]
+    with np.errstate(over="ignore"):
+        one = x.numpy() + np.int32(1)
+        assert np.array_equal(total.numpy(), one.sum(0, dtype=np.int32))
+    assert np.array_equal(most.numpy(), one.max(0))
+    if slices > 1:
+        with pytest.raises(UnsupportedOp, match="no op of the model runs on the device"):
+            compiled(lambda a: torch.sum(a, 1, dtype=torch.int32), (x,))
+
+
 def test_grayskull_has_no_whole_numbers_and_says_so() -> None:
     with pytest.raises(UnsupportedOp, match="no op of the model runs on the device"):
         compiled(lambda a, b: a + b, (words(1, 32, 32), words(1, 32, 32)), "grayskull")

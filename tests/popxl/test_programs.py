@@ -413,6 +413,36 @@ def test_int32_runs_on_the_grid_and_wraps() -> None:
     assert {t for t, k, r in places if r == "integer arithmetic"} == {"Transpose", "Mul"}
 
 
+def test_sums_of_whole_slices_of_int32_run_on_the_grid() -> None:
+    rng = np.random.default_rng(5)
+    data = rng.integers(-(2**31), 2**31, (3, 4, 5, 6)).astype(np.int32)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x = popxl.variable(data)
+        outs = {
+            "both": ops.sum(x, [0, 1]),
+            "second": ops.sum(x, [1], keepdims=True),
+            "most": ops.max(x, [0]),
+            "rows": ops.sum(x, [2]),
+        }
+        streams = {name: popxl.d2h_stream(t.shape, t.dtype) for name, t in outs.items()}
+        for name, t in outs.items():
+            ops.host_store(streams[name], t)
+    session = popxl.Session(ir, "ipu_model")
+    with session:
+        got = session.run()
+    wanted = {
+        "both": data.sum((0, 1), dtype=np.int32),
+        "second": data.sum(1, dtype=np.int32, keepdims=True),
+        "most": data.max(0),
+        "rows": data.sum(2, dtype=np.int32),
+    }
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(got[streams[name]], value, err_msg=name)
+    places = [(e.kind, e.reason) for e in session.report if e.type.startswith("Reduce")]
+    assert places == [*[("grid", "")] * 3, ("host", "integer arithmetic")]
+
+
 def test_a_strict_run_accepts_integers_and_names_what_else_the_host_does() -> None:
     popxl.options(strict=True)
     try:

@@ -18,12 +18,12 @@ from tbuda_lab.core.ops import Cast
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.binary import Add, ComparisonOp, Maximum, Multiply, Subtract, Where
 from tbuda_lab.core.ops.evaluate import GRID_WHOLE, WHOLE_TYPE
-from tbuda_lab.core.ops.reduce import Argmax, CumSum, ReduceSum
+from tbuda_lab.core.ops.reduce import Argmax, CumSum, Reduce, ReduceMax, ReduceSum
 from tbuda_lab.core.ops.tm import MOVES, Concatenate
 from tbuda_lab.core.ops.unary import Buffer, Clip, LogicalNot, Nop, Relu
 from tbuda_lab.core.passes.finite_rows import Bounds, bounds_of
 from tbuda_lab.core.passes.host import host_values
-from tbuda_lab.core.passes.whole_numbers import HIGHEST, LOWEST
+from tbuda_lab.core.passes.whole_numbers import HIGHEST, LOWEST, sums_slices
 
 WHOLE = "an output of whole numbers, which formats of the device would round"
 EXACT_WHOLE = {
@@ -118,7 +118,7 @@ def _without_casts(graph: Graph, name: str) -> Node:
 WORD = torch.int32
 INTEGER_ARITHMETIC = "integer arithmetic"
 """What the reason begins with why an op on 32-bit whole numbers is not the device's."""
-_SUMS = (Add, Subtract, Maximum, Relu, Clip)
+_SUMS = (Add, Subtract, Maximum, Relu, Clip, ReduceSum, ReduceMax)
 _COPIES = (Nop, Buffer, Concatenate, *MOVES)
 
 
@@ -161,7 +161,7 @@ def meant_by(graph: Graph, reasons: Mapping[str, str], refused: Collection[str])
 
 
 def _words_of_outputs(graph: Graph, refused: Collection[str]) -> set[str]:
-    dtypes = _model_dtypes(graph)
+    dtypes = value_dtypes(graph, named=True)
     light, stored, _ = host_values(graph)
     known = light | stored | {n.name for n in graph.of_kind(NodeKind.PARAMETER)}
     chosen: set[str] = set()
@@ -194,7 +194,9 @@ def _has_form(graph: Graph, node: Node, dtypes: Mapping[str, torch.dtype], known
     elif isinstance(node.op, Relu):
         if node.op.mode != "min" or node.op.threshold != 0:
             return False
-    elif not isinstance(node.op, (*_SUMS, *_COPIES)):
+    elif not isinstance(node.op, (*_SUMS, *_COPIES)) or (
+        isinstance(node.op, Reduce) and not sums_slices(node.op, graph[sources[0]].shape)
+    ):
         return False
     constant = [graph[name].value if graph[name].kind is NodeKind.CONSTANT else None for name in sources]
     if isinstance(node.op, Subtract) and constant[1] is None:
@@ -215,26 +217,18 @@ def _is_word(number: float) -> bool:
     return LOWEST <= number <= HIGHEST and float(number).is_integer()
 
 
-def _model_dtypes(graph: Graph) -> dict[str, torch.dtype]:
-    """The type of every value, of sums with numbers what the front says: there the number is written as a float."""
-    dtypes = value_dtypes(graph)
-    for node in graph.topological():
-        if WHOLE_TYPE in node.attrs:
-            dtypes[node.name] = getattr(torch, str(node.attrs[WHOLE_TYPE]))
-        elif node.kind is NodeKind.OUTPUT:
-            dtypes[node.name] = dtypes[node.sources[0]]
-    return dtypes
-
-
-def value_dtypes(graph: Graph) -> dict[str, torch.dtype]:
-    """The type of every value, by the rules of its op (see `NdOp.result_dtype`); nothing is computed."""
+def value_dtypes(graph: Graph, named: bool = False) -> dict[str, torch.dtype]:
+    """The type of every value, by the rules of its op (see `NdOp.result_dtype`); nothing is computed. named: of sums
+    with numbers what the front says, for there the number is written as a float."""
     dtypes: dict[str, torch.dtype] = {}
     for node in graph.topological():
         if node.kind is NodeKind.OUTPUT:
             dtypes[node.name] = dtypes[node.sources[0]]
+        elif named and WHOLE_TYPE in node.attrs:
+            dtypes[node.name] = getattr(torch, str(node.attrs[WHOLE_TYPE]))
         elif node.kind is not NodeKind.OP:
-            named = getattr(torch, str(node.attrs.get("dtype", "float32")))
-            dtypes[node.name] = named if node.value is None else torch.from_numpy(np.empty(0, node.value.dtype)).dtype
+            own = getattr(torch, str(node.attrs.get("dtype", "float32")))
+            dtypes[node.name] = own if node.value is None else torch.from_numpy(np.empty(0, node.value.dtype)).dtype
         else:
             assert isinstance(node.op, NdOp)
             dtypes[node.name] = node.op.result_dtype(

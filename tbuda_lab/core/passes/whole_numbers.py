@@ -16,7 +16,8 @@ from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.binary import Add, Maximum, Subtract, Where
 from tbuda_lab.core.ops.evaluate import GRID_WHOLE
-from tbuda_lab.core.ops.tm import BroadcastTo
+from tbuda_lab.core.ops.reduce import Reduce, ReduceMax, ReduceSum
+from tbuda_lab.core.ops.tm import BroadcastTo, Index
 from tbuda_lab.core.ops.unary import Clip, Relu
 from tbuda_lab.core.passes.base import Pass, Report
 
@@ -34,6 +35,16 @@ def sum_of_branches(apply: Callable[..., T], branches: Sequence[T], masks: Seque
     return apply(Add(), *(apply(Maximum(), x, mask) for x, mask in zip(branches, masks, strict=True)))
 
 
+MOST_SLICES = 32
+"""Slices of a tensor that are put together one by one."""
+
+
+def sums_slices(op: Reduce, shape: tuple[int, ...]) -> bool:
+    """Whether a sum or a maximum is one of a few slices of whole tiles: not along the last two dims."""
+    dim = op.dim if op.dim < 0 else op.dim - len(shape)
+    return dim < -2 and shape[dim] <= MOST_SLICES
+
+
 def as_words(value: np.ndarray) -> np.ndarray:
     """Whole numbers in 32 bits, those beyond left out."""
     words: np.ndarray = value.astype(np.int64).astype(np.int32)
@@ -44,7 +55,8 @@ def as_words(value: np.ndarray) -> np.ndarray:
 class WholeNumbers(Pass):
     """Marked ops become sums and maxima of 32-bit numbers, which wrap.
 
-    x - c is x + (-c); relu and a lower bound are maxima. A selection is max(x, a) + max(y, b) - 2^31 + 1 with a the
+    x - c is x + (-c); relu and a lower bound are maxima; sums and maxima along a dim before the last two those of its
+    slices, which are whole tiles. A selection is max(x, a) + max(y, b) - 2^31 + 1 with a the
     lowest number where x is chosen, else the highest, and b the other way round: of the two maxima one is what is
     chosen and the other the highest number. The host makes a and b of the condition.
     """
@@ -70,6 +82,8 @@ class WholeNumbers(Pass):
             low = 0 if isinstance(node.op, Relu) else int(node.op.min or 0)
             words = np.full(node.shape, low, np.int32)
             node.op, node.inputs = Maximum(), (node.inputs[0], Edge(_constant(graph, node, words)))
+        elif isinstance(node.op, ReduceSum | ReduceMax):
+            self._reduce(graph, node)
         elif isinstance(node.op, Where):
             self._select(graph, node)
         edges = list(node.inputs)
@@ -81,6 +95,20 @@ class WholeNumbers(Pass):
                     words = np.broadcast_to(words, node.shape)
                 edges[port] = Edge(_constant(graph, node, words))
         node.inputs = tuple(edges)
+
+    @staticmethod
+    def _reduce(graph: Graph, node: Node) -> None:
+        assert isinstance(node.op, Reduce)
+        source, dim = node.sources[0], node.op.dim
+        kind = Add if isinstance(node.op, ReduceSum) else Maximum
+        size = graph[source].shape[dim]
+        parts = [_op(graph, node, "slice", Index(dim, k, k + 1, 1), source, marked=True) for k in range(size)]
+        while len(parts) > 2:
+            pairs = zip(parts[::2], parts[1::2], strict=False)
+            joined = [_op(graph, node, "pair", kind(), *pair, marked=True) for pair in pairs]
+            parts = joined + parts[2 * len(joined) :]
+        if len(parts) == 2:
+            node.op, node.inputs = kind(), tuple(map(Edge, parts))
 
     @staticmethod
     def _select(graph: Graph, node: Node) -> None:

@@ -14,7 +14,7 @@ from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import CACHE, PHASE, RAM, ROLE, WRITES, forward_part
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.ops.builder import Builder
-from tbuda_lab.core.ops.evaluate import GRID_WHOLE
+from tbuda_lab.core.ops.evaluate import GRID_WHOLE, WHOLE_TYPE
 from tbuda_lab.core.ops.unary import Buffer, Nop
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.popxl import dtypes
@@ -167,7 +167,12 @@ def write_ops(b: Builder, instr: Instr, names: list[str]) -> tuple[str, ...]:
     """The core ops of an instruction; the names of its results. Raises `NotOnGrid`."""
     form = KINDS[instr.kind].grid
     assert form is not None
+    before = len(b.graph.nodes)
     made: Any = form(Ground(b), instr.attrs, *names)
+    if all(v.dtype is dtypes.int32 for v in (*instr.ins, *instr.outs)):  # a sum of these is none of 64 bits here
+        for node in list(b.graph.nodes.values())[before:]:
+            if node.kind is NodeKind.OP:
+                node.attrs = {**node.attrs, WHOLE_TYPE: "int32"}
     results = made if isinstance(made, tuple) else (made,)
     fitted = []
     for name, val in zip(results, instr.outs, strict=False):
