@@ -198,7 +198,8 @@ def _check(saved: SavedProgram, budget: Budget) -> None:
     if not (1 <= interface.replicas <= MOST_REPLICAS and 1 <= interface.transfers <= hp.MAX_TURNS):
         raise InputError(f"{interface.replicas} replicas and {interface.transfers} transfers cannot be run")
     many = interface.replicas
-    sizes = [(s.name, s.dtype, s.shape, many) for s in (*saved.slots, *interface.variables)]
+    sizes = [(s.name, s.dtype, s.shape, many) for s in saved.slots]
+    sizes += [(v.name, v.dtype, v.shape, many) for v in interface.variables]
     sizes += [(s.name, s.dtype, s.shape, many * interface.transfers) for s in interface.streams]
     sizes += [(f"buffer {b.number}", b.dtype, (b.entries, *b.shape), many) for b in interface.buffers]
     for name, form, shape, times in sizes:

@@ -150,6 +150,33 @@ def test_a_variable_keeps_what_a_repeat_makes_of_it(by_ref: bool, host: bool) ->
     np.testing.assert_array_equal(session.get_tensor_data(v), [6, 6])
 
 
+def test_a_repeat_s_operands_by_reference_may_be_parts_of_one_tensor() -> None:
+    """As with NumPy's views; what it hands on may come from outside of it."""
+
+    def body(x: popxl.Tensor, a: popxl.TensorByRef, b: popxl.TensorByRef, y: popxl.Tensor) -> popxl.Tensor:
+        ops.add_(a, popxl.constant(1.0))
+        ops.var_updates.copy_var_update_(b, a)
+        return y
+
+    data = np.arange(12, dtype=np.float32).reshape(4, 3)
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        v = popxl.variable(data)
+        made = v * 2.0
+        first, second = ops.slice_(v, [0], [2], [1], [0]), ops.slice_(v, [1], [3], [1], [0])
+        (y,) = ops.repeat(ir.create_graph(body, first, first, second, first), 3, first, first, second, made[:2])
+        stream = popxl.d2h_stream(y.shape, y.dtype)
+        ops.host_store(stream, y)
+    session = popxl.Session(ir, "ipu_model")
+    wanted = data.copy()
+    for _ in range(3):
+        wanted[:2] += 1
+        wanted[1:3] = wanted[:2].copy()
+    with session:
+        np.testing.assert_array_equal(session.run()[stream], data[:2] * 2)
+    np.testing.assert_array_equal(session.get_tensor_data(v), wanted)
+
+
 @pytest.mark.parametrize("truth", [True, False])
 def test_a_conditional_takes_one_branch_without_a_cut(truth: bool) -> None:
     """On the grid both are calculated; what is not a number in the other one does not get through."""

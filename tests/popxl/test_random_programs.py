@@ -180,7 +180,7 @@ def _called(world: World, ir: popxl.Ir, pairs: list[Pair]) -> list[Pair]:
     count = 1 if form == 0 else int(rng.integers(4))
     carried = 1 if form == 1 else 0
     refs = [k >= carried and bool(rng.integers(2)) for k in range(len(inputs))]
-    values = _copies(inputs)
+    values, plain = _copies(inputs), _copies(inputs)  # as they are before what the call does by reference
     arrays = [p.array if ref and count else value for p, ref, value in zip(inputs, refs, values, strict=True)]
     made: list[Pair] = []
 
@@ -194,8 +194,7 @@ def _called(world: World, ir: popxl.Ir, pairs: list[Pair]) -> list[Pair]:
         outs = ops.call(graph, *tensors)
         return [Pair(t, p.array.copy()) for t, p in zip(outs, made, strict=True)]
     outs = ops.repeat(graph, count, *tensors)
-    state = made[0].array.copy() if count else np.array(inputs[0].array)
-    plain = _copies(inputs)
+    state = made[0].array.copy() if count else plain[0]
     for _ in range(count - 1):
         own = [state, *(p.array if ref else v for p, ref, v in zip(inputs[1:], refs[1:], plain[1:], strict=True))]
         own = [a if ref else np.array(a, order="C") for a, ref in zip(own, refs, strict=True)]

@@ -337,46 +337,52 @@ class Flattener:
             graph._inputs[0]: Root(Val((), dtypes.int32, const=np.zeros((), np.int32))),
             graph._inputs[1]: Root(Val((), dtypes.bool, const=np.ones((), bool))),
         }
-        carried: list[Carried] = []
-        written: dict[int, tuple[Carried, Root]] = {}
+        looped: list[Carried] = []
+        places: dict[Root, tuple[Root, Carried]] = {}
+        by_ref: dict[int, Place] = {}
         for number, (t, place) in enumerate(zip(graph._inputs[2:], operands, strict=True)):
-            if number >= results and number + 2 not in op.modifies:
+            if number + 2 in op.modifies:  # the caller's own tensor, whatever else of it is given
+                by_ref[number] = inner[t] = self._carried_place(place, places)
+            elif number >= results:
                 inner[t] = Root(place.get())
-                continue
-            inside = Val(t.shape, t.dtype, label=t.id)
-            one = Carried(place.get(), inside, None, Val(t.shape, t.dtype, label=t.id))
-            carried.append(one)
-            root = inner[t] = Root(inside)
-            if number + 2 in op.modifies:
-                written[number] = one, root
-        looped = carried[:results]
+            if number < results:
+                inside = Val(t.shape, t.dtype, label=t.id)
+                looped.append(Carried(place.get(), inside, None, Val(t.shape, t.dtype, label=t.id)))
+                inner.setdefault(t, Root(inside))
 
         def fill() -> None:
             self.run_ops(graph._ops, inner)
-            for one, own in zip(looped, graph._outputs[:results], strict=True):
-                one.after = self.place(own, inner).get()
-            for number, (one, root) in written.items():
-                if number >= results:
-                    one.after = root.get()
+            afters = [self.place(own, inner).get() for own in graph._outputs[:results]]
+            for number, (one, after) in enumerate(zip(looped, afters, strict=True)):
+                one.after = after
+                if number in by_ref:
+                    by_ref[number].put(after)
+            for root, one in places.values():
+                one.after = root.get()
 
         block = self._inside(fill)
+        carried = [*looped, *(one for _, one in places.values())]
         tokens = frozenset(token for i in block.all_instrs() for token in i.tokens)
+        outs = [c.out for c in carried]
         self.block.instrs.append(
-            Instr(
-                "Loop",
-                {"count": count},
-                [],
-                [c.out for c in carried],
-                op,
-                tokens=tokens,
-                blocks=(block,),
-                carried=carried,
-            )
+            Instr("Loop", {"count": count}, [], outs, op, tokens=tokens, blocks=(block,), carried=carried)
         )
-        for number, (one, _) in written.items():
-            operands[number].put(one.out)
+        for outer, (_, one) in places.items():
+            outer.put(one.out)
         for t, one in zip(op.outputs, looped, strict=True):
             frame[t] = Root(one.out)
+
+    def _carried_place(self, place: Place, places: dict[Root, tuple[Root, Carried]]) -> Place:
+        """A place inside a loop whose roots the loop carries: so operands by reference that are parts of one tensor
+        are so inside, too. places: by root outside that inside, and what is carried."""
+        if isinstance(place, View):
+            bases = [self._carried_place(base, places) for base in place.bases]
+            return View(self, place.kind, place.attrs, bases, place.shape, place.form)
+        if place not in places:
+            val = place.get()
+            inside, out = (Val(val.shape, val.dtype, label=val.label) for _ in range(2))
+            places[place] = Root(inside), Carried(val, inside, None, out)
+        return places[place][0]
 
     def _do_if(self, op: Op, frame: Frame) -> None:
         condition = self.place(op.inputs[0], frame).get()

@@ -34,7 +34,7 @@ def drop_unread(block: Block) -> None:
             drop_unread(inner)
         kept.append(instr)
         needed.update(instr.ins)
-        needed.update(c.init for c in instr.carried)
+        needed.update(v for c in instr.carried for v in c.reads)
         for inner in instr.blocks:
             needed.update(inner.reads())
     block.instrs = kept[::-1]
@@ -61,14 +61,14 @@ def _read_inside(body: Block, inside: Val, loop: Instr) -> bool:
     reads = [
         v
         for i in body.instrs
-        for v in (*i.ins, *(c.init for c in i.carried), *(r for b in i.blocks for r in b.reads()))
+        for v in (*i.ins, *(r for c in i.carried for r in c.reads), *(r for b in i.blocks for r in b.reads()))
     ]
     return inside in reads or inside in others
 
 
 def needs_of(instr: Instr) -> set[Val]:
     """All values of outside that an instruction reads, its blocks included."""
-    return {*instr.ins, *(c.init for c in instr.carried), *(v for b in instr.blocks for v in b.reads())}
+    return {*instr.ins, *(v for c in instr.carried for v in c.reads), *(v for b in instr.blocks for v in b.reads())}
 
 
 def cut(block: Block) -> list[Group]:

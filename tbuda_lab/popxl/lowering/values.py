@@ -43,6 +43,11 @@ class Carried:
     after: Val | None
     out: Val
 
+    @property
+    def reads(self) -> list[Val]:
+        """What the loop hands on first, and after each turn: that may be a value from outside it."""
+        return [self.init] if self.after is None else [self.init, self.after]
+
 
 @dataclasses.dataclass(eq=False)
 class Instr:
@@ -75,7 +80,7 @@ class Block:
         for instr in self.instrs:
             yield from instr.ins
             for carried in instr.carried:
-                yield carried.init
+                yield from carried.reads
             for block in instr.blocks:
                 yield from block.reads()
         yield from self.final.values()
