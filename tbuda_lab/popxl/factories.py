@@ -110,12 +110,16 @@ def remote_variable(
 ) -> Variable:
     """A variable that lies in a remote buffer, at an entry. Raises `ValueError` for an entry that there is not, and
     where the variable is no entry of the buffer."""
-    if not 0 <= offset < remote_buffer.entries:
-        raise ValueError(f"the remote buffer has {remote_buffer.entries} entries, and none at {offset}")
     made = _variable(data, dtype, name, downcast, replica_grouping, retrieval_mode, log2_scale, nan_on_overflow)
-    if not remote_buffer.meta_shape:  # of a shard its own function checks
-        remote_buffer.validate_tensor_matches_buffer(made)
-    made._remote = (remote_buffer, operator.index(offset))
+    remote_buffer.validate_tensor_matches_buffer(made)
+    return _at_entry(made, remote_buffer, offset)
+
+
+def _at_entry(made: Variable, remote_buffer: RemoteBuffer, offset: int) -> Variable:
+    entry = operator.index(offset)
+    if not 0 <= entry < remote_buffer.entries:
+        raise ValueError(f"the remote buffer has {remote_buffer.entries} entries, and none at {offset}")
+    made._remote = (remote_buffer, entry)
     return made
 
 
@@ -131,24 +135,21 @@ def remote_replica_sharded_variable(
     log2_scale: int | None = None,
     nan_on_overflow: bool | None = None,
 ) -> Variable:
-    """A variable of which every replica has a shard in a remote buffer. Raises `ValueError` with one replica."""
+    """A variable of which every replica has a shard in a remote buffer. Raises `ValueError` with one replica, and for a
+    buffer whose entries are no shards of it."""
     ir = get_current_context().ir
     if ir.replication_factor <= 1:
         raise ValueError("a sharded variable needs several replicas: set ir.replication_factor first")
-    made = remote_variable(
-        data,
-        remote_buffer,
-        offset,
-        dtype,
-        name,
-        downcast,
-        replica_grouping,
-        retrieval_mode,
-        log2_scale,
-        nan_on_overflow,
-    )
-    shards = -(-made.nelms // max(1, product(remote_buffer.tensor_shape)))
-    made._shards = max(1, min(shards, made._grouping.group_size))
+    made = _variable(data, dtype, name, downcast, replica_grouping, retrieval_mode, log2_scale, nan_on_overflow)
+    _at_entry(made, remote_buffer, offset)
+    size, replicas = product(remote_buffer.tensor_shape), made._grouping.group_size
+    shards = next((n for n in range(1, replicas + 1) if replicas % n == 0 and -(-made.nelms // n) == size), 0)
+    if not shards or made.dtype is not remote_buffer.tensor_dtype:
+        raise ValueError(
+            f"variable {made.id!r}, {made.dtype!r} of shape {made.shape}, cannot be shards of {size} elements of "
+            f"{remote_buffer.tensor_dtype!r} on {replicas} replicas, as the buffer has them"
+        )
+    made._shards = shards
     if not remote_buffer.meta_shape:
         remote_buffer.meta_shape = made.shape
     return made

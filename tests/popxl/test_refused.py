@@ -39,6 +39,9 @@ WRITTEN: dict[str, Case] = {
         lambda ir: popxl.remote_variable(np.ones(2, np.float32), buffer(), 2), 1, ValueError, "none at 2"),
     "a variable that is no entry": (
         lambda ir: popxl.remote_variable(np.ones(3, np.float32), buffer()), 1, ValueError, "does not match buffer"),
+    "a variable that is no shards": (
+        lambda ir: popxl.remote_replica_sharded_variable(np.ones(9, np.float32), buffer()), 4, ValueError,
+        "cannot be shards of 2 elements"),
     "a stride that does not divide": (lambda ir: ir.replica_grouping(stride=3), 8, ValueError, "3 does not divide"),
     "a size that does not divide": (
         lambda ir: ir.replica_grouping(stride=2, group_size=3), 8, ValueError, "groups of 3 with stride 2"),
