@@ -65,6 +65,21 @@ def refuse_larger_than(device: DeviceSpec, ir: Ir) -> None:
                     )
 
 
+def refuse_misfits(ir: Ir) -> None:
+    """Raises `popart_exception` naming the first variable that is no entry of its remote buffer, nor shards of it."""
+    for v in ir.main_graph.variables:
+        if v._remote is None:
+            continue
+        buffer, entry = v._remote
+        shape = v.shape if v._shards == 1 and buffer.tensor_shape == v.shape else (-(-v.nelms // v._shards),)
+        if shape != buffer.tensor_shape or v.dtype is not buffer.tensor_dtype:
+            parts = f"{v._shards} shards of {shape}" if v._shards > 1 else "one entry"
+            raise popart_exception(
+                f"variable {v.id!r} of shape {v.shape}, {v.dtype!r}, is to be {parts} of a remote buffer, whose entries"
+                f" (this is {entry}) have shape {buffer.tensor_shape}, {buffer.tensor_dtype!r}"
+            )
+
+
 def interface_of(ir: Ir) -> Interface:
     """What the host reads and writes of a program."""
     variables = tuple(
@@ -119,6 +134,7 @@ class Executable:
         self.ir = ir
         self.settings = SETTINGS
         refuse_larger_than(load_device(self.settings.device), ir)
+        refuse_misfits(ir)
         if getattr(ir._options, "enableInplaceAmbiguityChecking", True):
             refuse_ambiguity(ir)
         chosen = self._cheaper_form()

@@ -108,10 +108,9 @@ def remote_variable(
     log2_scale: int | None = None,
     nan_on_overflow: bool | None = None,
 ) -> Variable:
-    """A variable that lies in a remote buffer, at an entry. Raises `ValueError` for an entry that there is not, and
-    where the variable is no entry of the buffer."""
+    """A variable that lies in a remote buffer, at an entry. Raises `ValueError` for an entry that there is not; a
+    Session refuses one that is not as large as the buffer's entries."""
     made = _variable(data, dtype, name, downcast, replica_grouping, retrieval_mode, log2_scale, nan_on_overflow)
-    remote_buffer.validate_tensor_matches_buffer(made)
     return _at_entry(made, remote_buffer, offset)
 
 
@@ -135,21 +134,16 @@ def remote_replica_sharded_variable(
     log2_scale: int | None = None,
     nan_on_overflow: bool | None = None,
 ) -> Variable:
-    """A variable of which every replica has a shard in a remote buffer. Raises `ValueError` with one replica, and for a
-    buffer whose entries are no shards of it."""
+    """A variable of which every replica has a shard in a remote buffer. Raises `ValueError` with one replica; a
+    Session refuses one whose shards are not as large as the buffer's entries."""
     ir = get_current_context().ir
     if ir.replication_factor <= 1:
         raise ValueError("a sharded variable needs several replicas: set ir.replication_factor first")
     made = _variable(data, dtype, name, downcast, replica_grouping, retrieval_mode, log2_scale, nan_on_overflow)
     _at_entry(made, remote_buffer, offset)
     size, replicas = product(remote_buffer.tensor_shape), made._grouping.group_size
-    shards = next((n for n in range(1, replicas + 1) if replicas % n == 0 and -(-made.nelms // n) == size), 0)
-    if not shards or made.dtype is not remote_buffer.tensor_dtype:
-        raise ValueError(
-            f"variable {made.id!r}, {made.dtype!r} of shape {made.shape}, cannot be shards of {size} elements of "
-            f"{remote_buffer.tensor_dtype!r} on {replicas} replicas, as the buffer has them"
-        )
-    made._shards = shards
+    fitting = (n for n in range(1, replicas + 1) if replicas % n == 0 and -(-made.nelms // n) == size)
+    made._shards = next(fitting, replicas)
     if not remote_buffer.meta_shape:
         remote_buffer.meta_shape = made.shape
     return made

@@ -37,11 +37,6 @@ WRITTEN: dict[str, Case] = {
     "an entry before the first": (lambda ir: ops.remote_load(buffer(), -1), 1, ValueError, "none at -1"),
     "a variable behind the last": (
         lambda ir: popxl.remote_variable(np.ones(2, np.float32), buffer(), 2), 1, ValueError, "none at 2"),
-    "a variable that is no entry": (
-        lambda ir: popxl.remote_variable(np.ones(3, np.float32), buffer()), 1, ValueError, "does not match buffer"),
-    "a variable that is no shards": (
-        lambda ir: popxl.remote_replica_sharded_variable(np.ones(9, np.float32), buffer()), 4, ValueError,
-        "cannot be shards of 2 elements"),
     "a stride that does not divide": (lambda ir: ir.replica_grouping(stride=3), 8, ValueError, "3 does not divide"),
     "a size that does not divide": (
         lambda ir: ir.replica_grouping(stride=2, group_size=3), 8, ValueError, "groups of 3 with stride 2"),
@@ -114,6 +109,18 @@ def test_what_goes_wrong_in_a_run_names_the_op_and_its_line(what: str) -> None:
         session.run()
     assert not session.is_attached
     np.testing.assert_array_equal(session.get_tensor_data(v), [0, 0])
+
+
+@pytest.mark.parametrize(("size", "sharded"), [(3, False), (9, True)])
+def test_a_variable_that_does_not_fit_its_buffer_is_refused_by_name(size: int, sharded: bool) -> None:
+    ir = popxl.Ir(4)
+    with ir.main_graph:
+        store = popxl.remote_replica_sharded_variable if sharded else popxl.remote_variable
+        far = buffer()
+        store(np.ones(size, np.float32), far, name="far")
+        _store(ops.remote_load(far, 0))
+    with pytest.raises(popxl.popart_exception, match=rf"variable 'far' of shape \({size},\).* have shape \(2,\)"):
+        popxl.Session(ir, "ipu_model")
 
 
 def test_what_no_device_holds_is_refused_before_it_is_made() -> None:
