@@ -608,6 +608,9 @@ def print_comparisons(rows: Sequence[Comparison], got: Sequence[torch.Tensor], b
         f"{'pass' if passed else 'FAIL'}: lowest PCC against the model itself is {lowest:.6f}, the bar is {bar}; "
         f"largest error is {largest:.2g} of the largest value, the bar is {MAX_RELATIVE}"
     )
+    rules = {row.name: row.rule for row in rows if row.rule}
+    for name, rule in rules.items():
+        print(f"{name}: the machine's own arithmetic explains it ({rule}); see docs/numbers.md")
     if len(rows) > len(got):
         print("the model's second answer to the same inputs is another one: it keeps something from run to run")
     return passed

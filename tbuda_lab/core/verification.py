@@ -22,13 +22,14 @@ _NEARLY_CONSTANT = 1e-3
 class Comparison:
     """name: which tensor; pcc: Pearson's correlation, of whole numbers and truth values the share of equal ones;
     max_abs: largest difference; scale: largest wanted magnitude; exact: nothing may differ, as in arithmetic of 32-bit
-    whole numbers."""
+    whole numbers; rule: what explains a difference, by its name in docs/numbers.md, if one of those does."""
 
     name: str
     pcc: float
     max_abs: float
     scale: float
     exact: bool = False
+    rule: str = ""
 
     @property
     def relative(self) -> float:

@@ -12,7 +12,10 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import ModelError, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frontend.aten.call import CannotMap, ReadArguments
 from tbuda_lab.core.frontend.jax_model import from_jax
+from tbuda_lab.core.frontend.jax_model.primitives import SAYS_NOTHING, SAYS_NOTHING_HERE, Equation, refuse_unread
+from tbuda_lab.core.frontend.jax_model.primitives import TABLE as PRIMITIVES
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
@@ -109,6 +112,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (X,),
     ),
     "fixed random numbers": (lambda x: x + jax.random.normal(jax.random.key(7), x.shape), (X,)),
+    "round away": (lambda x: lax.round(x * 4) + lax.round(jnp.array([-2.5, -0.5, 0.5, 0.49999997])).sum(), (X,)),
+    "round to even": (lambda x: jnp.round(x * 4) + jnp.round(jnp.array([-2.5, -0.5, 0.5, 1.5])).sum(), (X,)),
+    "bfloat16 and back": (lambda x: lax.reduce_precision(x, 8, 7), (X,)),
+    "float16 and back": (lambda x: lax.reduce_precision(x, 5, 10), (X,)),
     "named sum": (jax.vmap(lambda r: r - lax.pmean(r, "rows"), axis_name="rows"), (X,)),
     "stack and tile": (lambda x: jnp.tile(jnp.stack([x, -x], 1), (1, 1, 2, 1)), (X,)),
     "gamma": (lambda x: lax.lgamma(jnp.abs(x) + 1.0) + lax.erf_inv(jnp.tanh(x) * 0.9), (X,)),
@@ -199,6 +206,21 @@ def test_what_has_no_form_is_named_with_its_line() -> None:
         from_jax(lambda x: lax.while_loop(lambda v: v.sum() < 9.0, lambda v: v + 1.0, x), (X,))
     with pytest.raises(ModelError, match="cannot trace"):
         from_jax(lambda x: x if x.sum() > 0 else -x, (X,))
+
+
+def test_parameters_that_nothing_reads_are_refused() -> None:
+    """Every primitive that is mapped: a parameter that no table knows, and one that its table says nothing of."""
+    for kind in sorted(PRIMITIVES):
+        known = {name: True for name in SAYS_NOTHING | SAYS_NOTHING_HERE.get(kind, set())}
+        one = Equation(None, kind, ReadArguments({**known, "unheard": None, "of": False}), [], [])
+        refuse_unread(one)
+        one.params["novel"] = 3
+        with pytest.raises(CannotMap, match="novel=3"):
+            refuse_unread(one)
+        assert one.params["novel"] == 3  # which reads it
+        refuse_unread(one)
+    with pytest.raises(UnsupportedOp, match="reduce_precision"):
+        from_jax(lambda x: lax.reduce_precision(x, 5, 2), (X,))
 
 
 def test_reading_is_heard_of() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tbuda_lab.core.errors import TbudaError
-from tbuda_lab.core.frontend.onnx import from_onnx
+from tbuda_lab.core.frontend.aten.call import CannotMap, ReadArguments
+from tbuda_lab.core.frontend.onnx import from_onnx, schema
+from tbuda_lab.core.frontend.onnx.node import TABLE as TRANSLATORS
 
 onnx = pytest.importorskip("onnx")
 
@@ -103,3 +106,35 @@ def test_onnxruntime_refuses_it_too(name: str) -> None:
         session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         feed = session.get_inputs()[0]
         session.run(None, {feed.name: np.zeros(feed.shape, np.float32)})
+
+
+def _other(attribute: Any, default: Any) -> Any:
+    """A value that is not the default, of the attribute's type; None for graphs, tensors and the like."""
+    kinds = onnx.AttributeProto.AttributeType
+    values = {kinds.INT: 77, kinds.FLOAT: 0.77, kinds.STRING: "other", kinds.INTS: [7, 7], kinds.FLOATS: [0.7]}
+    value = values.get(int(attribute.type.value))
+    return None if value == default else value
+
+
+def test_every_attribute_of_every_op_is_read_or_refused() -> None:
+    """What a translator that reads nothing would leave: each attribute alone, with another value than its default."""
+    ops = [name for name in TRANSLATORS if onnx.defs.has(name)]
+    refused = 0
+    for op in ops:
+        newest = onnx.defs.get_schema(op)
+        for name, attribute in newest.attributes.items():
+            given = onnx.helper.get_attribute_value(attribute.default_value) if attribute.default_value.name else None
+            default = given.decode() if isinstance(given, bytes) else given
+            for value in (default, _other(attribute, default)):
+                if value is None:
+                    continue
+                node = SimpleNamespace(op_type=op, opset=newest.since_version, attributes=ReadArguments({name: value}))
+                if value == default or name in schema.SAYS_NOTHING.get(op, ()):
+                    schema.refuse_unread(node)
+                else:
+                    refused += 1
+                    with pytest.raises(CannotMap, match=name):
+                        schema.refuse_unread(node)
+                node.attributes.get(name)
+                schema.refuse_unread(node)  # whoever has asked for it has read it
+    assert len(ops) > 150 and refused > 150

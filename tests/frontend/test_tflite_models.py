@@ -14,6 +14,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import Cancelled, ModelError, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.tflite_model import from_tflite
+from tbuda_lab.core.frontend.tflite_model.operators import EMPTY, option_fields
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
@@ -303,6 +304,37 @@ def test_a_model_file_on_the_grid(tmp_path: Path) -> None:
     graph = session.trace()
     assert {"net/conv/w", "net/head/w"} <= set(graph.nodes)
     assert {n.origin.module for n in graph.ops} == {"net.conv", "net.mean", "net.head"}
+
+
+UNREAD = {
+    "BatchDims": one("GATHER", (2, 5), (2, 3), [i([0, 1, 0], [0, 1, 1])], "GatherOptions", BatchDims=1),
+    "Offset": one(
+        "STRIDED_SLICE",
+        IMAGE,
+        (1, 4, 8, 4),
+        [i(0, 1, 0, 0), i(1, 8, 8, 4), i(1, 2, 1, 1)],
+        "StridedSliceOptions",
+        Offset=True,
+    ),
+    "WeightsFormat": one("FULLY_CONNECTED", (3, 8), (3, 5), [r(5, 8), r(5)], "FullyConnectedOptions", WeightsFormat=1),
+}
+"""By option a model that has another value of it than the format's default, which nothing here reads."""
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_an_option_that_nothing_reads_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UnsupportedOp, match=name):
+        from_tflite(UNREAD[name]())
+
+
+def test_the_options_of_every_operator_are_known_with_their_defaults() -> None:
+    kinds = [k for k, v in vars(tflite.BuiltinOptions).items() if isinstance(v, int) and v]
+    fields = {kind: option_fields(getattr(tflite, kind)) for kind in kinds}
+    assert len(kinds) > 100 and fields["Conv2DOptions"][:2] == ["Padding", "StrideW"]
+    for kind, names in fields.items():
+        empty = getattr(tflite, kind)()
+        empty.Init(EMPTY, 4)
+        assert all(getattr(empty, name)() is not Ellipsis for name in names), kind
 
 
 def test_what_has_no_form_is_named_and_damage_is_refused() -> None:

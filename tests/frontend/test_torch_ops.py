@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from unittest import mock
 
 import pytest
@@ -130,3 +131,79 @@ def test_whole_numbers_have_torchs_type_and_wrap(name: str) -> None:
     (got,) = evaluate(graph, {graph.inputs[0].name: x}).values()
     assert graph.outputs[0].attrs["dtype"] == str(want.dtype).removeprefix("torch.")
     assert torch.equal(got.to(want.dtype), want) and (got.dtype == want.dtype or want.dtype == torch.bool)
+
+
+AT, PLACE = torch.tensor([0]), torch.tensor(0)
+NUMBERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "index_fill": lambda y: y.index_fill(0, AT, 2.0) + y,
+    "index_copy": lambda y: y.index_copy(0, AT, torch.ones(1)) + y,
+    "index_select": lambda y: y.index_select(0, AT),
+    "gather": lambda y: y.gather(0, PLACE),
+    "scatter": lambda y: y.scatter(0, PLACE, 3.0) + y,
+    "scatter_add": lambda y: y.scatter_add(0, PLACE, torch.ones(())),
+    "flip": lambda y: y.flip(0),
+    "roll": lambda y: y.roll(1),
+    "cumsum": lambda y: y.cumsum(-1),
+    "sum": lambda y: y.sum(0),
+    "amax": lambda y: y.amax(-1),
+    "argmax": lambda y: y.argmax(0) + y,
+    "softmax": lambda y: y.softmax(0) * y,
+    "log_softmax": lambda y: y.log_softmax(-1) + y,
+    "logsumexp": lambda y: y.logsumexp(0),
+    "norm": lambda y: y.norm(dim=0),
+    "sort": lambda y: y.sort(0)[0],
+    "topk": lambda y: y.topk(1, 0)[0],
+    "transpose": lambda y: y.transpose(0, -1),
+    "permute": lambda y: y.permute(()),
+    "movedim": lambda y: y.movedim(0, 0),
+    "unfold": lambda y: y.unfold(0, 1, 1),
+    "squeeze": lambda y: y.squeeze(0),
+    "unsqueeze": lambda y: y.unsqueeze(-1),
+    "repeat": lambda y: y.repeat(3),
+    "expand": lambda y: y.expand(2, 3),
+    "flatten": lambda y: y.flatten(),
+    "take": lambda y: y.take(AT),
+}
+"""Ops that count dims, on a tensor that has none."""
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_are_vectors_of_one_where_dims_are_counted(name: str) -> None:
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(2))
+    of_number = NUMBERS[name]
+    graph = from_torch(Fn(lambda x: of_number(x.mean())), (x,))
+    (got,) = evaluate(graph, {graph.inputs[0].name: x}).values()
+    torch.testing.assert_close(got, of_number(x.mean()), rtol=1e-5, atol=1e-6)
+
+
+SAFE = getattr(torch.ops.aten, "_safe_softmax")  # noqa: B009
+"""What torch takes an attention apart into."""
+HIDDEN = torch.tensor([[True, False, True], [False, False, False], [True, True, True]])
+
+
+def _in_place(x: torch.Tensor) -> torch.Tensor:
+    y = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=x[0, 0] > 0)
+    y.reshape(-1)[0] = 2.0
+    return y
+
+
+HIDES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "constant mask": lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=HIDDEN),
+    "mask of an input": lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=x[0, 0] > 0),
+    "causal, large scores": lambda x: torch.nn.functional.scaled_dot_product_attention(
+        -x * 1e7, x.abs() * 1e7, x, is_causal=True
+    ),
+    "large scores": lambda x: torch.nn.functional.scaled_dot_product_attention(
+        -x * 1e7, x.abs() * 1e7, x, attn_mask=HIDDEN
+    ),
+    "safe softmax": lambda x: SAFE(x.masked_fill(~HIDDEN, -torch.inf), -1),
+    "written to": _in_place,
+}
+
+
+@pytest.mark.parametrize("name", HIDES)
+def test_what_a_mask_hides_is_hidden_whatever_the_scores(name: str) -> None:
+    x = torch.randn(1, 2, 3, 3, generator=torch.Generator().manual_seed(1))
+    x[0, 0, 1] = -1.0
+    session = Session(Fn(HIDES[name]), (x,), options=CompileOptions(default_df_override=DataFormat.Float32))
+    torch.testing.assert_close(session.run()[0][0], HIDES[name](x), rtol=1e-4, atol=1e-5)

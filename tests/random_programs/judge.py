@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import math
 import tempfile
 import traceback
 import warnings
@@ -24,6 +25,8 @@ from tests.random_programs.generate import Program
 RELATIVE, ABSOLUTE = 1e-4, 1e-5
 ROUNDING = 1e-6
 """Relative error that any op may have: what grows out of it is no difference."""
+SQUARED = 1.8e19
+"""Numbers beyond have squares beyond float32."""
 EXACT = {
     "view",
     "reshape",
@@ -128,12 +131,29 @@ class Shaken(TorchDispatchMode):
 
 
 class Rules(TorchDispatchMode):
-    """torch with the device's own arithmetic (docs/numbers.md): 0 * anything is 0, 1 / 0 and log 0 are those of
-    2^-23, e^x ends at the largest number, means do not overflow where their sums would."""
+    """torch with the device's own arithmetic (docs/numbers.md): 0 * anything is 0, so is what is divided by infinity,
+    1 / 0 and log 0 are those of 2^-23, e^x ends at the largest number, means do not overflow where their sums would,
+    norms square in float32, a row with NaN has its largest at 0. lost: what a normalisation makes of rows whose squares
+    are beyond float32: NaN, or 0 where that is multiplied by 0."""
+
+    def __init__(self, lost: float = math.nan) -> None:
+        super().__init__()
+        self.lost = lost
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
         name = str(function).split(".")[1].rstrip("_")
+        if name == "native_layer_norm":
+            dims = list(range(-len(args[1]), 0))
+            far = ~(args[0].abs().amax(dims, keepdim=True) <= SQUARED)
+            out[0].copy_(torch.where(far, self.lost, out[0]))
+        if name == "native_group_norm":
+            groups = args[0].reshape(args[0].shape[0], args[6], -1)
+            far = ~(groups.abs().amax(-1, keepdim=True) <= SQUARED)
+            out[0].copy_(torch.where(far, self.lost, out[0].reshape(groups.shape)).reshape(out[0].shape))
+        if name in ("argmax", "argmin") and len(args) > 1 and args[1] is not None:
+            bad = args[0].isnan().any(args[1], keepdim=len(args) > 2 and bool(args[2]))
+            out.copy_(torch.where(bad, 0, out))
         if not isinstance(out, torch.Tensor) or not out.is_floating_point():
             return out
         eps = 2.0**-23
@@ -145,6 +165,10 @@ class Rules(TorchDispatchMode):
         elif name in ("div", "reciprocal") and not (kwargs or {}).get("rounding_mode"):
             a, b = (1.0, args[0]) if name == "reciprocal" else args[:2]
             out.copy_(torch.where(torch.as_tensor(b) == 0, torch.as_tensor(a) / eps, out))
+            out.copy_(torch.where(torch.as_tensor(b).isinf(), 0.0, out))
+        elif name == "linalg_vector_norm" and out.isfinite().any():
+            dims, keep = (args[2], args[3] if len(args) > 3 else False) if len(args) > 2 else (None, False)
+            out.copy_((args[0] * args[0]).sum(dims, keep).sqrt())
         elif name == "mean" and out.isinf().any():
             wide = function(args[0].double(), *args[1:], **(kwargs or {}))
             out.copy_(wide.to(out.dtype))
@@ -219,13 +243,27 @@ def wrong(got: list[torch.Tensor], want: list[torch.Tensor], slack: list[torch.T
     return ""
 
 
+def shaken_inputs(inputs: tuple[torch.Tensor, ...], seed: int, size: float) -> tuple[torch.Tensor, ...]:
+    """Inputs that the format has rounded."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def shaken(x: torch.Tensor) -> torch.Tensor:
+        noise = torch.rand(x.shape, generator=generator, dtype=torch.float32).mul_(2).sub_(1)
+        return x * (1 + size * noise.to(x.dtype)) if x.is_floating_point() else x
+
+    return tuple(map(shaken, inputs))
+
+
 def freedom(
     program: Program, inputs: tuple[torch.Tensor, ...], want: list[torch.Tensor], size: float
 ) -> list[torch.Tensor]:
-    """How far each element may be off, for the rounding of the ops before it; NaN where that decides what it is."""
+    """How far each element may be off, for the rounding of the ops before it, and of the inputs where the format is
+    narrower than theirs; NaN where that decides what it is."""
     free = [torch.zeros(w.shape, dtype=torch.float64) for w in want]
-    for seed in (1, 2, 3):
-        for f, w, o in zip(free, want, eager(program, inputs, Shaken(seed, size)), strict=True):
+    narrow = size > ROUNDING
+    for seed in range(1, 13 if narrow else 5):
+        given = shaken_inputs(inputs, seed, size) if narrow else inputs
+        for f, w, o in zip(free, want, eager(program, given, Shaken(seed, size)), strict=True):
             apart = (o.double() - w.double()).abs()
             same_kind = (o.isnan() == w.isnan()) & (o.isinf() == w.isinf())
             apart = torch.where((o == w) | (o.isnan() & w.isnan()), 0.0, apart)
@@ -252,10 +290,12 @@ def judge(program: Program) -> Verdict:
         except Exception:
             return Verdict(program.seed, mode, "raw", traceback.format_exc(limit=-6))
         loose = mode == "bf16"
+        if not wrong(got, want, [torch.zeros(w.shape, dtype=torch.float64) for w in want], loose):
+            return Verdict(program.seed, mode, "same")
         free = freedom(program, inputs, want, 4e-3 if loose else ROUNDING)
         text = wrong(got, want, free, loose)
         if not text:
             return Verdict(program.seed, mode, "same")
-        if not wrong(got, eager(program, inputs, Rules()), free, loose):
+        if any(not wrong(got, eager(program, inputs, Rules(lost)), free, loose) for lost in (math.nan, 0.0)):
             return Verdict(program.seed, mode, "rule", text)
         return Verdict(program.seed, mode, "differs", text)

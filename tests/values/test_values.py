@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from tbuda_lab.core.frontend import from_torch
+from tbuda_lab.core.frontend.machine_rules import RULES, explained
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.session import Session
+from tbuda_lab.core.verification import compare_tensors
 from tests.frontend.ops_zoo import Fn
-from tests.values.sweep import EXACT, NAMED, OPTIONS, VALUES, differences, tensor_with
+from tests.values.sweep import EXACT, INF, NAMED, OPTIONS, VALUES, differences, tensor_with
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "numbers.md"
 MODULES = [*list(EXACT)[::5], "pad -inf then max pool", "cumsum", "average pool", "ge other", "or of truths"]
@@ -47,6 +49,46 @@ def test_a_traced_graph_makes_of_special_values_what_torch_does(name: str) -> No
 def test_every_rule_is_written_down() -> None:
     text = DOCUMENT.read_text()
     assert [rule for rule, _ in NAMED.values() if f"| **{rule}** |" not in text] == []
+
+
+VERIFIED = {
+    "times a mask": -INF,
+    "times 0": -INF,
+    "silu": -INF,
+    "gelu": -INF,
+    "hardswish": -INF,
+    "mish": -INF,
+    "reciprocal": 0.0,
+    "rsqrt": 0.0,
+    "log": 0.0,
+    "exp": 40000.0,
+    "expm1": INF,
+    "argmax": math.nan,
+    "argmin": math.nan,
+    "group norm": INF,
+    "layer norm": 3e38,
+    "normalize": INF,
+}
+"""By module of `NAMED` a value for which verify has to say the rule."""
+
+
+@pytest.mark.parametrize("name", VERIFIED)
+def test_verify_says_which_rule_makes_a_difference(name: str) -> None:
+    rule, function = NAMED[name]
+    module = (function if isinstance(function, torch.nn.Module) else Fn(function)).eval()
+    session = Session(module, (tensor_with(0.5),), options=OPTIONS)
+    (verdict,) = session.verify((tensor_with(VERIFIED[name]),))
+    assert (verdict.passes(0.99), verdict.rule) == (False, rule)
+    (verdict,) = session.verify((tensor_with(0.25),))
+    assert (verdict.passes(0.99), verdict.rule) == (True, "")
+
+
+def test_a_fault_has_no_rule() -> None:
+    """One that no arithmetic of the machine explains, beside a zero that it would."""
+    x = tensor_with(0.0)
+    (verdict,) = explained([compare_tensors("y", x + 1, x)], [x], Fn(lambda x: (x * 0).exp() + x), (x,), 0.99)
+    assert verdict.rule == ""
+    assert set(RULES) <= {line.split("**")[1] for line in DOCUMENT.read_text().splitlines() if line.startswith("| **")}
 
 
 def test_a_difference_is_seen() -> None:

@@ -18,6 +18,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import EpochTrace, simulate
 from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.frontend.eager import same, same_seeds
+from tbuda_lab.core.frontend.machine_rules import explained
 from tbuda_lab.core.runner import Runner, fill_microbatch
 from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.session.op_checks import OpCheck, OpChecks, OpWatch, check_ops
@@ -268,6 +269,7 @@ class Runs:
             return [self._session.training.judge(sample, got)]
         expected = frontend.references(self._session.model, sample)
         verdicts = _compare_all(expected[0], got, "output {}")
+        verdicts = explained(verdicts, got, self._session.model, sample, MIN_PCC)
         for again in expected[1:]:
             if not same(expected[0], again):
                 second = self.run(fill_microbatch(self._session.compile(), [sample]), mode)[0]

@@ -253,6 +253,11 @@ class Call:
     def constant(self, value: torch.Tensor | float) -> str:
         return self.emit.constant(value)
 
+    def vector(self, name: str = "self") -> str:
+        """An operand that has dims to count: a number as a vector of one, which torch counts it as."""
+        x = self.x(name)
+        return self.reshape(x, self.shape(x) or (1,))
+
     def reshape(self, x: str, shape: Shape) -> str:
         """Reshape, or `x` itself when it has that shape already."""
         return x if self.shape(x) == tuple(shape) else self.op(Reshape(tuple(int(n) for n in shape)), x)

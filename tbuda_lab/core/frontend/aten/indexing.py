@@ -65,7 +65,7 @@ def embedding_bag(c: Call) -> Result:
 @maps("aten.index_select")
 def index_select(c: Call) -> str:
     constant = c.folded_value("index")
-    x, dim = c.x(), c.get("dim")
+    x, dim = c.vector(), c.get("dim")
     if constant is not None:
         return take_positions(c, x, dim, constant.reshape(-1).numpy())
     return _rows_at(c, x, dim, c.x("index"))
@@ -121,7 +121,7 @@ def _rows_at(c: Call, x: str, dim: int, index: str) -> str:
 
 @maps("aten.gather")
 def gather(c: Call) -> str:
-    x, dim = c.x(), c.get("dim")
+    x, dim = c.vector(), c.get("dim")
     shape = c.shape(x)
     dim %= len(shape)
     constant = c.folded_value("index")
@@ -160,7 +160,7 @@ def scatter_add(c: Call) -> Result:
     Every index is compared with every position; that times the source is summed over the source. Integers, and sources
     larger than their indices, are the host's.
     """
-    x, index, source = c.x(), c.x("index"), c.x("src")
+    x, index, source = c.vector(), c.vector("index"), c.vector("src")
     shape, index_shape, source_shape = c.shape(x), c.shape(index), c.shape(source)
     dim = c.get("dim") % len(shape)
     sizes = [pair for d, pair in enumerate(zip(index_shape, shape, strict=True)) if d != dim]
@@ -171,7 +171,7 @@ def scatter_add(c: Call) -> Result:
     apart = (*index_shape[: dim + 1], 1, *index_shape[dim + 1 :])
     meant = c.op(Equal(), c.reshape(index, apart), column)
     parts = c.op(Multiply(), meant, c.reshape(source, apart))
-    return c.op(Add(), x, c.reshape(c.op(ReduceSum(dim - len(shape) - 1), parts), c.out_shape))
+    return c.op(Add(), x, c.reshape(c.op(ReduceSum(dim - len(shape) - 1), parts), shape))
 
 
 @maps("aten.diagonal", "aten.diagonal_copy")
@@ -203,7 +203,7 @@ def as_strided(c: Call) -> str:
 
 @maps("aten.unfold")
 def unfold(c: Call) -> str:
-    x, dim, size, step = c.x(), c.get("dimension"), c.get("size"), c.get("step")
+    x, dim, size, step = c.vector(), c.get("dimension"), c.get("size"), c.get("step")
     shape = c.shape(x)
     dim %= len(shape)
     count = (shape[dim] - size) // step + 1
@@ -217,7 +217,7 @@ def unfold(c: Call) -> str:
 @maps("aten.index_copy", "aten.index_fill", "aten.index_add")
 def index_copy(c: Call) -> str:
     """Slices written at known places, the last of several to one place stays; at places an input gives by a product."""
-    x, dim = c.x(), c.get("dim")
+    x, dim = c.vector(), c.get("dim")
     shape = c.shape(x)
     dim %= len(shape)
     name = c.target._schema.name

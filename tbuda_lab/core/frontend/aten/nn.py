@@ -36,8 +36,9 @@ from tbuda_lab.core.ops import (
     Where,
 )
 
-MASKED = -1e9
-"""Added to an attention score that a truth-value mask hides: e^MASKED is 0 in every format."""
+MASKED = -3e38
+"""Added to an attention score that a truth-value mask hides: no score that is seen is as small, and e^MASKED is 0.
+Finite, so that a row that is hidden as a whole is one of equal weights, and no number is 0 times infinity."""
 
 
 # -- products ------------------------------------------------------------------------------------------------
@@ -179,9 +180,18 @@ def group_norm(c: Call) -> Result:
     return (y, None, None) if name == "aten::native_group_norm" else y
 
 
-@maps("aten.softmax", "aten._softmax", "aten._safe_softmax")
+@maps("aten.softmax", "aten._softmax")
 def softmax(c: Call) -> str:
     return along(c, Softmax, c.x())
+
+
+@maps("aten._safe_softmax")
+def safe_softmax(c: Call) -> str:
+    """Rows of minus infinities alone are 0: attention that hides every key, taken apart by torch."""
+    x = c.vector()
+    dim = c.get("dim") % len(c.shape(x)) - len(c.shape(x))
+    hidden = c.op(Equal(), c.op(ReduceMax(dim), x), c.constant(-math.inf))
+    return c.reshape(c.op(Where(), hidden, c.constant(0.0), c.op(Softmax(dim), x)), c.out_shape)
 
 
 @maps("aten.log_softmax", "aten._log_softmax")
@@ -329,7 +339,10 @@ def norm(c: Call) -> str:
     if order not in (None, 2, 2.0):
         raise CannotMap(f"a vector norm of order {order}; the order 2 has a form here")
     x = c.x()
-    total = reduce_dims(c, c.op(Multiply(), x, x), ReduceSum, dims_of(c, len(c.shape(x))))
+    dims = dims_of(c, len(c.shape(x)))
+    if all(c.shape(x)[d] == 1 for d in dims):  # its square would pass the range of float32 first
+        return c.reshape(c.op(Abs(), x), c.out_shape)
+    total = reduce_dims(c, c.op(Multiply(), x, x), ReduceSum, dims)
     return c.reshape(c.op(Sqrt(), total), c.out_shape)
 
 

@@ -69,18 +69,19 @@ def permute(c: Call) -> str:
 def transpose(c: Call) -> str:
     first = c.get("dim0", c.arguments.get("axis0"))
     second = c.get("dim1", c.arguments.get("axis1"))
-    return swap_dims(c, c.x(), first, second)
+    return swap_dims(c, c.vector(), first, second)
 
 
 @maps("aten.movedim", "aten.moveaxis")
 def movedim(c: Call) -> str:
-    rank = len(c.shape(c.x()))
+    x = c.vector()
+    rank = len(c.shape(x))
     as_list = [[d] if isinstance(d, int) else list(d) for d in (c.get("source"), c.get("destination"))]
     source, target = ([d % rank for d in dims] for dims in as_list)
     order = [d for d in range(rank) if d not in source]
     for position, dim in sorted(zip(target, source, strict=True)):
         order.insert(position, dim)
-    return permute_dims(c, c.x(), order)
+    return permute_dims(c, x, order)
 
 
 @maps("aten.t", "aten.numpy_T", "aten.mT", "aten.adjoint")
@@ -217,7 +218,7 @@ def roll(c: Call) -> str:
 
 @maps("aten.flip")
 def flip(c: Call) -> str:
-    x = c.x()
+    x = c.vector()
     for dim in c.get("dims"):
         x = take_positions(c, x, dim, np.arange(c.shape(x)[dim] - 1, -1, -1))
     return x

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
-from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, FoldedValue
+from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, FoldedValue, ReadArguments
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, Tensor, finish
 from tbuda_lab.core.frontend.jax_model import indices, linear_algebra  # noqa: F401  they fill the table
-from tbuda_lab.core.frontend.jax_model.primitives import TABLE, Equation, plain_type
+from tbuda_lab.core.frontend.jax_model.primitives import TABLE, Equation, plain_type, refuse_unread
 from tbuda_lab.core.frontend.torch_model.provenance import short_path
 from tbuda_lab.core.graph import Graph, Origin, ShapeError
 
@@ -166,7 +166,9 @@ class _JaxReader:
                 return self._inline(inner, operands, origin)
             if kind not in TABLE:
                 raise CannotMap("unsupported op")
-            result = TABLE[kind](Equation(self.calls, kind, params, operands, [v.aval for v in equation.outvars]))
+            one = Equation(self.calls, kind, ReadArguments(params), operands, [v.aval for v in equation.outvars])
+            result = TABLE[kind](one)
+            refuse_unread(one)
             return list(result) if isinstance(result, tuple | list) else [result]
         except (CannotMap, ShapeError) as error:
             self.calls.refuse(origin, str(error))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, FoldedValue
+from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, FoldedValue, ReadArguments
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import Shape
-from tbuda_lab.core.ops import BroadcastTo, ReduceMax, Reshape
+from tbuda_lab.core.ops import BroadcastTo, ReduceMax, Reshape, RoundTo
 from tbuda_lab.core.ops.host import HostCall
 
 
@@ -23,7 +23,7 @@ class Equation:
 
     calls: Calls
     kind: str
-    params: Mapping[str, Any]
+    params: ReadArguments
     operands: list[Tensor]
     out: list[Any]
 
@@ -45,6 +45,51 @@ class Equation:
         if not isinstance(value, FoldedValue):
             raise CannotMap(f"its {what} depend on an input of the model; they must be known")
         return value.tensor
+
+
+SAYS_NOTHING = frozenset(
+    {
+        "accuracy",
+        "algorithm",
+        "indices_are_sorted",
+        "is_stable",
+        "mesh",
+        "out_sharding",
+        "precision",
+        "sharding",
+        "unique_indices",
+        "update_consts",
+        "weak_type",
+        "input_dtype",
+        "index_dtype",
+        "out_dtype",
+        "preferred_element_type",
+        "new_sizes",
+    }
+)
+"""Parameters that say where and how a result is made, or that its type and shape, which are known, say already."""
+SAYS_NOTHING_HERE = {
+    "squeeze": {"dimensions"},
+    "gather": {"fill_value", "mode"},  # places outside are refused when the model runs, whatever they would give
+    "scatter": {"update_jaxpr"},
+    "scatter-add": {"update_jaxpr"},
+    "scatter-mul": {"update_jaxpr"},
+    "scatter-min": {"update_jaxpr"},
+    "scatter-max": {"update_jaxpr"},
+    "device_put": {"devices", "srcs", "copy_semantics"},
+    "sharding_constraint": {"layout", "context_mesh", "unconstrained_dims"},
+}
+"""By primitive what its name says already, and where its result lies."""
+
+
+def refuse_unread(e: Equation) -> None:
+    """Raises `CannotMap` for a parameter that the translator has not asked for and that says something: it would be
+    accepted and ignored."""
+    known = e.params.read | SAYS_NOTHING | SAYS_NOTHING_HERE.get(e.kind, set())
+    for name in sorted(set(e.params) - known):
+        value = dict.get(e.params, name)
+        if value is not None and value is not False and value != ():
+            raise CannotMap(f"parameter {name}={value!r} of {e.kind} has no form here")
 
 
 Translator = Callable[[Equation], Any]
@@ -115,7 +160,6 @@ SAME = (
     "copy",
     "copy_p",
     "optimization_barrier",
-    "reduce_precision",
     "device_put",
     "sharding_constraint",
 )
@@ -167,7 +211,30 @@ def div(e: Equation) -> Any:
 
 @translates("round")
 def round_(e: Equation) -> Any:
-    return e.aten.round(e.x())
+    """Ties to even, or away from zero."""
+    x = e.x()
+    if int(e.params["rounding_method"]) == 1:
+        return e.aten.round(x)
+    whole = e.aten.floor(e.aten.abs(x))
+    over = e.aten._to_copy(e.aten.ge(e.aten.sub(e.aten.abs(x), whole), 0.5), dtype=e.dtype())  # x + 0.5 would round
+    return e.aten.mul(e.aten.sign(x), e.aten.add(whole, over))
+
+
+WIDTHS = {(8, 23): torch.float32, (8, 7): torch.bfloat16, (5, 10): torch.float16}
+
+
+@translates("reduce_precision")
+def reduce_precision(e: Equation) -> Any:
+    wanted = int(e.params["exponent_bits"]), int(e.params["mantissa_bits"])
+    narrow = WIDTHS.get(wanted)
+    if narrow is None:
+        raise CannotMap(f"it rounds to (exponent, mantissa) bits {wanted}; those of {list(WIDTHS)} have forms")
+    x = e.x()
+    if torch.finfo(narrow).bits >= torch.finfo(e.dtype()).bits:
+        return x
+    if isinstance(x, FoldedValue):
+        return e.calls.constant(x.tensor.to(narrow).to(e.dtype()))
+    return AtenValue(e.calls.emit.op(RoundTo(str(narrow).removeprefix("torch.")), x.name), x.dtype)
 
 
 @translates("cbrt")

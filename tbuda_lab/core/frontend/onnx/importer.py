@@ -210,10 +210,13 @@ class _OnnxImporter:
             one = OnnxNode(self.calls, node, operands, attributes, scope)
             if node.domain in ("", "ai.onnx"):
                 schema.check(one)
+                one.attributes.read.clear()  # what the check has asked for
             if key in CONTROL:
                 return CONTROL[node.op_type](self, one, origin)
             if key in TABLE:
-                return TABLE[key](one)
+                result = TABLE[key](one)
+                schema.refuse_unread(one)
+                return result
             return self._by_definition(node, one, origin, scope)
         except (CannotMap, ShapeError) as error:
             self.calls.refuse(origin, str(error))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue
+from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue, ReadArguments
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import NodeKind, Shape
 
@@ -40,7 +40,8 @@ class OnnxNode:
     def __init__(
         self, calls: Calls, proto: onnx.NodeProto, operands: list[Any], attributes: dict[str, Any], scope: Scope
     ) -> None:
-        self.calls, self.proto, self.operands, self.attributes, self.scope = calls, proto, operands, attributes, scope
+        self.calls, self.proto, self.operands, self.scope = calls, proto, operands, scope
+        self.attributes = ReadArguments(attributes)
         self.aten: Aten = calls.aten
         self.op_type: str = proto.op_type
         self.opset: int = scope.opset

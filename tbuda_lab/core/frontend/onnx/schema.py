@@ -26,6 +26,33 @@ def check(n: OnnxNode) -> None:
         rule(n)
 
 
+SAYS_NOTHING = {
+    **{op: {"kernel_shape"} for op in ("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv")},
+    "Split": {"num_outputs"},
+}
+"""By op the attributes that other things say already: the shape of the weights (see `check`), the number of results."""
+
+
+def refuse_unread(n: OnnxNode) -> None:
+    """Raises `CannotMap` for an attribute that the translator has not asked for and that is not the standard's default:
+    it would be accepted and ignored."""
+    unread = set(n.attributes) - n.attributes.read - SAYS_NOTHING.get(n.op_type, set())
+    for name in sorted(unread):
+        value, default = dict.get(n.attributes, name), _default(n, name)
+        if default is None or value != default:
+            raise CannotMap(f"attribute {name}={value!r} of {n.op_type} has no form here; {default!r} has")
+
+
+def _default(n: OnnxNode, name: str) -> Any:
+    """What the standard takes for an attribute that is left out; None where it says nothing."""
+    try:
+        entry = read.onnx.defs.get_schema(n.op_type, n.opset, "").attributes[name].default_value
+    except Exception:
+        return None
+    value = read.onnx.helper.get_attribute_value(entry) if entry.name else None
+    return value.decode() if isinstance(value, bytes) else value
+
+
 def _by_standard(n: OnnxNode) -> None:
     """Names and types of attributes, numbers of operands and results, by the standard's own schema."""
     try:

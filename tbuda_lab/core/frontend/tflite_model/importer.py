@@ -157,7 +157,9 @@ class _TfliteReader:
             try:
                 if kind not in TABLE:
                     raise CannotMap("unsupported op")
-                results = TABLE[kind](Operator(self.calls, self.schema, kind, operator, operands, shapes))
+                one = Operator(self.calls, self.schema, kind, operator, operands, shapes)
+                results = TABLE[kind](one)
+                one.refuse_unread()
             except (CannotMap, ShapeError) as error:
                 self.calls.refuse(origin, str(error))
         listed = list(results) if isinstance(results, tuple | list) else [results] * len(outs)

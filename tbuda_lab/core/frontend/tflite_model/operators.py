@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue
@@ -13,6 +14,36 @@ from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import NodeKind, Shape
 
 NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
+
+
+EMPTY = bytearray((4, 0, 4, 0, 4, 0, 0, 0))
+"""A table of FlatBuffers without fields: a vtable of two sizes, and behind it the way back to it."""
+
+
+SHAPE_SAYS = frozenset({"DepthMultiplier", "KeepNumDims", "NewShape", "SqueezeDims", "ValuesCount", "Num"})
+"""Options of which the shapes of weights and results, or the numbers of operands and results, tell all."""
+SAYS_HOW = frozenset({"AsymmetricQuantizeInputs", "PotScaleInt16", "QuantizedBiasType"})
+"""Options of arithmetic in few bits, which is made in floats here."""
+
+
+def option_fields(kind: type) -> list[str]:
+    """Names of the fields of a table of the schema: of a number the method that takes nothing but the table, of a list
+    the one that gives it as an array, which is called after it."""
+    takes = {k: v.__code__.co_argcount for k, v in vars(kind).items() if hasattr(v, "__code__") and k[0] != "_"}
+    lists = {k.removesuffix("AsNumpy") for k in takes if k.endswith("AsNumpy")}
+    plain = [k for k, count in takes.items() if count == 1 and not any(k.startswith(name) for name in lists)]
+    return [*plain, *(f"{name}AsNumpy" for name in lists if name not in SHAPE_SAYS)]
+
+
+class _Options:
+    """Options that tell which of them is asked for."""
+
+    def __init__(self, options: Any, read: set[str]) -> None:
+        self._options, self._read = options, read
+
+    def __getattr__(self, name: str) -> Any:
+        self._read.add(name)
+        return getattr(self._options, name)
 
 
 @dataclasses.dataclass
@@ -25,6 +56,8 @@ class Operator:
     proto: Any
     operands: list[Tensor | None]
     shapes: list[list[int]]
+    read: set[str] = dataclasses.field(default_factory=set)
+    """Names of the options that a translator has asked for."""
 
     @property
     def aten(self) -> Aten:
@@ -61,7 +94,22 @@ class Operator:
         if table is None:
             raise CannotMap(f"it has no {kind}")
         result.Init(table.Bytes, table.Pos)
-        return result
+        return _Options(result, self.read)
+
+    def refuse_unread(self) -> None:
+        """Raises `CannotMap` for an option that no translator has asked for and that is not the format's default: it
+        would be accepted and ignored."""
+        table, kinds = self.proto.BuiltinOptions(), vars(self.schema.BuiltinOptions)
+        kind = next((k for k, v in kinds.items() if v == self.proto.BuiltinOptionsType() and v), "")
+        if table is None or not kind:
+            return
+        given, empty = getattr(self.schema, kind)(), getattr(self.schema, kind)()
+        given.Init(table.Bytes, table.Pos)
+        empty.Init(EMPTY, 4)
+        for name in option_fields(type(given)):
+            value, default = getattr(given, name)(), getattr(empty, name)()
+            if name not in self.read | SHAPE_SAYS | SAYS_HOW and not np.array_equal(value, default):
+                raise CannotMap(f"option {name}={value!r} of {kind} has no form here; {default!r} has")
 
     def has_options(self) -> bool:
         return self.proto.BuiltinOptions() is not None

@@ -66,6 +66,7 @@ NEW_RESULTS = {
         "matmul",
         "max_pool1d",
         "max_pool2d",
+        "scaled_dot_product_attention",
         "softmax",
         "log_softmax",
     )
