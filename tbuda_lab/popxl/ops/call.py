@@ -127,17 +127,17 @@ def bind_inputs(
     given = _flat(inputs)
     own = graph._inputs
     if len(given) > len(own):
-        raise ValueError(f"graph {graph.id!r} takes {len(own)} inputs, {len(given)} are given")
+        raise ValueError(f"Too many inputs have been provided: graph {graph.id!r} takes {len(own)}, not {len(given)}")
     operands: dict[Tensor, Any] = dict(zip(own, given, strict=False))
     for key, value in (inputs_dict or {}).items():
         if not isinstance(key, Tensor) or key not in own:
-            raise ValueError(f"inputs_dict: {key!r} is no input of graph {graph.id!r}")
+            raise ValueError(f"inputs_dict: {key!r} is not in the called graph, {graph.id!r}, as an input")
         if key in operands:
-            raise ValueError(f"input {key.id!r} is given twice")
+            raise ValueError(f"Graph input tensor is specified twice: {key.id!r}")
         operands[key] = value
     missing = [t.id for t in own if t not in operands]
     if missing:
-        raise ValueError(f"graph {graph.id!r} lacks inputs {', '.join(missing)}")
+        raise ValueError(f"Not enough inputs have been provided: graph {graph.id!r} lacks {', '.join(missing)}")
     return [_operand(current, t, operands[t], check) for t in own]
 
 

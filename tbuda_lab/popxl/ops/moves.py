@@ -88,7 +88,7 @@ def _permutation(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...
         return tuple(reversed(range(t.rank)))
     order = tuple(p + t.rank if p < 0 else operator.index(p) for p in permutation)
     if any(not 0 <= k < t.rank for k in order):
-        raise ValueError(f"Values in permutation must be less than {t.rank}, the number of dims: {tuple(permutation)}")
+        raise ValueError(f"Values in permutation must be less than the rank {t.rank}: {tuple(permutation)}")
     if sorted(order) != list(range(t.rank)):
         raise ValueError(f"transpose: {tuple(permutation)} is no order of the {t.rank} dims")
     return order

@@ -39,8 +39,8 @@ def repeat_with_info(
         raise ValueError(f"Repeat count must be >= 0, not {repeat_count}")
     if len(graph._outputs) > len(graph._inputs):
         raise ValueError(
-            f"repeat: graph {graph.id!r} gives {len(graph._outputs)} tensors and takes "
-            f"{len(graph._inputs)}: what it gives has to be its first inputs"
+            f"To repeat the subgraph {graph.id!r} what it gives has to be its first inputs: it gives "
+            f"{len(graph._outputs)} tensors, and takes {len(graph._inputs)}"
         )
     for made, taken in zip(graph._outputs, graph._inputs, strict=False):
         if (made.shape, made.dtype) != (taken.shape, taken.dtype):
