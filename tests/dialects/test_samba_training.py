@@ -251,6 +251,38 @@ def test_the_gradient_of_an_output_may_change_from_run_to_run() -> None:
         assert latest.sn_grad is pair.outputs[0].sn_grad
 
 
+class TwoHeads(torch.nn.Module):
+    """Two outputs of one trunk, each with a layer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.left, self.right = torch.nn.Linear(32, 16), torch.nn.Linear(16, 8), torch.nn.Linear(16, 4)
+
+    def forward(self, x):
+        hidden = torch.relu(self.trunk(x))
+        return self.left(hidden), self.right(hidden)
+
+
+@pytest.mark.parametrize("chosen", [0, 1])
+def test_a_program_that_sets_sn_grad_of_one_output_trains_on_that_alone(chosen: int) -> None:
+    x = torch.randn(8, 32, generator=torch.Generator().manual_seed(1))
+    pair = Pair(TwoHeads(), {"x": x}, sgd, init_output_grads=False)
+    other = ("right", "left")[chosen]
+    before = {n: p.detach().clone() for n, p in pair.reference.named_parameters() if n.startswith(other)}
+    for scale in (1.0, -0.5):
+        results = samba.session.run(given({"x": x}), pair.outputs, section_types=["fwd"])
+        gradient = scale * torch.randn(results[chosen].shape, generator=torch.Generator().manual_seed(2))
+        pair.outputs[chosen].sn_grad = gradient
+        samba.session.run(given({"x": x}), pair.outputs, section_types=["bckwd", "opt"])
+        pair.torch_optimizer.zero_grad()
+        pair.reference(x)[chosen].backward(gradient)
+        pair.torch_optimizer.step()
+    pair.same()
+    for name, parameter in pair.reference.named_parameters():
+        if name in before:
+            assert torch.equal(parameter, before[name])  # and `same` has held ours against it
+
+
 @pytest.mark.parametrize("make", [sgd, adamw])
 def test_a_checkpoint_holds_the_optimizers_state(make: Callable[[Any, Any], Any]) -> None:
     batches = small_batches()

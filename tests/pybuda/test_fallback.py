@@ -327,3 +327,46 @@ def test_loop_back_is_refused_where_the_host_runs_the_model() -> None:
     device = pybuda.TTDevice("tt0", module=pybuda.PyTorchModule("m", Fn(lambda x: x * 2 if x.sum() > 0 else x)))
     with pytest.warns(UserWarning), pytest.raises(NotSupported, match="loopback_outputs on device 'tt0'"):
         device.generate_one((torch.eye(16)[None],), 0)
+
+
+SECTIONS = {
+    "round": lambda y: y.round() * 0.1 + y,
+    "sort": lambda y: y.sort(-1)[0],
+    "topk": lambda y: y + y.topk(1)[0],
+    "cumprod": lambda y: y.tanh().cumprod(-1),
+}
+
+
+class Before(nn.Module):
+    """A layer of the device before an op of the host."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.layer, self.name = nn.Linear(6, 6), name
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return SECTIONS[self.name](self.layer(x))
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_ops_of_the_host_hand_torchs_gradients_to_the_device(name: str) -> None:
+    torch.manual_seed(0)
+    model, x, target = Before(name), torch.randn(1, 4, 6), torch.randn(1, 4, 6)
+    pybuda.config.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
+    device = pybuda.TTDevice(
+        "tt0",
+        arch=pybuda.BackendDevice.Wormhole_B0,
+        optimizer=pybuda.SGD(0.1, device_params=True),
+        module=pybuda.PyTorchModule("model", copy.deepcopy(model)),
+    )
+    device.place_loss_module(pybuda.PyTorchModule("loss", nn.MSELoss()))
+    with pytest.warns(UserWarning, match=name):
+        pybuda.initialize_pipeline(training=True, sample_inputs=(x,), sample_targets=(target,))
+    device.push_to_inputs(x)
+    device.push_to_target_inputs(target)
+    pybuda.run_forward(input_count=1)
+    pybuda.run_backward(input_count=1, zero_grad=True)
+    nn.functional.mse_loss(model(x), target).backward()
+    gradients = pybuda.get_parameter_gradients(device)[0]
+    for weight_name, weight in model.named_parameters():
+        torch.testing.assert_close(gradients[weight_name].value(), weight.grad, rtol=1e-3, atol=1e-6)

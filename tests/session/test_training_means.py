@@ -177,6 +177,39 @@ def test_what_a_model_says_about_gradients(name: str) -> None:
     trains_as_torch(Model(KEPT[name]), (torch.randn(3, 6),), nn.MSELoss(), torch.randn(3, 4))
 
 
+def _written(h: torch.Tensor) -> torch.Tensor:
+    h = torch.tanh(h)
+    h[1:2] += 1
+    h[:1] *= 2.0
+    return h
+
+
+FORMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "writes along dim 0": _written,
+    "a number is flipped": lambda h: h * h.mean().flip(0),
+    "a number is selected": lambda h: h + h.sum().index_select(0, torch.tensor([0])),
+    "a number is written": lambda h: h * h.mean().index_fill(0, torch.tensor([0]), 0.5) + h,
+    "rows change places": lambda h: h.flip(0) * h,
+}
+"""What is done to dim 0 of a batch, and to tensors without dims."""
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_forms_that_mix_a_batch_train(name: str) -> None:
+    torch.manual_seed(0)
+    trains_as_torch(Model(FORMS[name]), (torch.randn(3, 6),), nn.MSELoss(), torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("name", ["round", "floor", "sort", "topk", "cumprod"])
+def test_an_op_of_the_host_is_refused_with_what_trains_it(name: str) -> None:
+    """`tests/pybuda/test_fallback.py` trains them on a TTDevice."""
+    calls = {"sort": lambda h: h.sort(-1)[0], "topk": lambda h: h + h.topk(1)[0], "cumprod": lambda h: h.cumprod(-1)}
+    model = Model(calls.get(name) or getattr(torch, name))
+    session = Session.for_training(model, (torch.randn(3, 6),), nn.MSELoss(), torch.randn(3, 4), options=FLOATS)
+    with pytest.raises(UnsupportedOp, match=f"{name}.*a TTDevice trains the model with this op on the host"):
+        session.compile()
+
+
 def _with_module_hook() -> nn.Module:
     model = Model(torch.tanh)
     model.b.register_full_backward_hook(lambda _, given, __: tuple(g * 0.1 for g in given))

@@ -121,6 +121,13 @@ ON_HOST = "the host runs it with cpu_fallback=automatic, the default (in PyBuda 
 """What works for an op that the device has no form for: see docs/frameworks.md."""
 
 
+IN_TRAINING = (
+    "a TTDevice trains the model with this op on the host (enable_tvm_cpu_fallback, the default); a training session "
+    "runs all of it on the device"
+)
+"""What works for such an op in a model that trains."""
+
+
 def not_on_device(node: Node, why: str) -> UnsupportedOp:
     """The error for an op that the device cannot run, with its place in the user's model."""
     kind = node.op.type if node.op is not None else node.kind.value

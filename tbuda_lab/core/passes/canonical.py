@@ -31,7 +31,7 @@ from tbuda_lab.core.ops import (
     Subtract,
     Where,
 )
-from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.ops.base import IN_TRAINING, ON_HOST, NdOp
 from tbuda_lab.core.ops.binary import Binary
 from tbuda_lab.core.ops.evaluate import GRID_WHOLE
 from tbuda_lab.core.ops.tm import MOVES
@@ -71,7 +71,11 @@ class Decompose(Pass):
                 try:
                     return node.op.canonicalise(r.builder(node), node, *operands)
                 except UnsupportedOp as e:
-                    findings.extend(e.diagnostics)
+                    training = self.options.training is not None
+                    findings.extend(
+                        dataclasses.replace(d, fix=IN_TRAINING) if training and d.fix == ON_HOST else d
+                        for d in e.diagnostics
+                    )
                     refused.extend(e.ops)
                     return None
 
