@@ -57,7 +57,21 @@ class OverRows(torch.nn.Module):
         return x.tanh().sum(-2, keepdim=True) * 0.5, x.amax(-2, keepdim=True) - 1.0
 
 
+class Moved(torch.nn.Module):
+    """Nothing for the device to do: the row itself, a part of it, and the row among zeros."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            x,
+            x[..., 7:],
+            torch.nn.functional.pad(x, (3, 5)),
+            torch.relu(x)[..., :-2],
+            torch.nn.functional.pad(-x, (1, 0)),
+        )
+
+
 MODELS = {
+    "moved": Moved(),
     "over_rows": OverRows(),
     "softmax": torch.nn.Softmax(-1),
     "log_softmax": torch.nn.LogSoftmax(-1),
@@ -73,6 +87,8 @@ CASES = [
     ("softmax", (2, 3, 5), 0.0),
     ("log_softmax", (3,), -500.0),
     ("relu", (1,), 0.0),
+    ("moved", (1,), 0.0),
+    ("moved", (2, 40), 0.0),
     ("layernorm", (1,), -70.0),
     ("layernorm", (2, 40), 5.0),
     ("root", (3,), 2.0),

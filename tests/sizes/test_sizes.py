@@ -6,7 +6,7 @@ import pytest
 
 from tests.sizes.cases import Case, cases, fault
 
-SLICE = [case for case in cases(60, seed=0) if case.tiles <= 400][:24]
+SLICE = [case for case in cases(240, seed=0) if case.tiles <= 400][:24]
 
 
 @pytest.mark.parametrize("case", SLICE, ids=str)

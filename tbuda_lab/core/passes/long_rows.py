@@ -15,11 +15,12 @@ import math
 
 import numpy as np
 
-from tbuda_lab.core.graph import TILE, Graph, Node, NodeKind, Shape
+from tbuda_lab.core.graph import TILE, Edge, Graph, Node, NodeKind, Shape
 from tbuda_lab.core.graph.phases import WRITES, is_cache
 from tbuda_lab.core.ops import Index, Matmul, Pad, Pow, ReduceAvg, ReduceMax, ReduceSum, Reshape, Subtract, Transpose
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.reduce import Reduce
+from tbuda_lab.core.ops.unary import Buffer
 from tbuda_lab.core.passes.base import FILLS_TILES, LEAVES, Pass, Report, Rewriter, is_stored
 from tbuda_lab.core.passes.canonical import four
 from tbuda_lab.core.passes.host import before_output
@@ -121,6 +122,8 @@ class LongRows(Pass):
     doc = "Cut rows that no grid divides (vocabularies) into the rows of a matrix, or into slices"
 
     def apply(self, graph: Graph) -> Report:
+        _leave_ends_to_host(graph)
+        _copy_leaves(graph)
         chosen: dict[str, Pieces] = {}
         for group in _groups(graph):
             pieces = _pieces_of(group)
@@ -139,6 +142,39 @@ class LongRows(Pass):
 def tiles(size: int) -> int:
     """Tiles that hold so many elements side by side."""
     return -(-size // TILE)
+
+
+def _leave_ends_to_host(graph: Graph) -> None:
+    """The host cuts off what an output has not of a long row, or adds zeros to it: on the device the row would have to
+    stay whole for that. Not where more than half would be cut off, for all of it is sent."""
+    users = graph.users()
+    for output in graph.outputs:
+        node = graph[output.sources[0]]
+        cuts = isinstance(node.op, Index) and 2 * node.shape[-1] > graph[node.sources[0]].shape[-1]
+        if WRITES in output.attrs or not (cuts or isinstance(node.op, Pad)) or len(users[node.name]) != 1:
+            continue
+        source = graph[node.sources[0]]
+        if not _is_long(source.shape) or math.prod(source.shape[:-1]) > 2 * math.prod(node.shape[:-1]):
+            continue
+        output.recipe = before_output(output, node, source)
+        output.shape, output.inputs = source.shape, (Edge(source.name),)
+        del graph.nodes[node.name]
+
+
+def _copy_leaves(graph: Graph) -> None:
+    """An output of a long row that no op makes, for the host did all there was to do, gets an op: a copy."""
+    copies: dict[str, str] = {}
+    for output in graph.outputs:
+        source = graph[output.sources[0]]
+        if source.kind not in LEAVES or is_cache(source) or WRITES in output.attrs or not _is_long(source.shape):
+            continue
+        if source.name not in copies:
+            name = graph.unique(f"{source.name}.copy")
+            node = Node(name, NodeKind.OP, source.shape, Buffer(), (Edge(source.name),), origin=output.origin)
+            copies[source.name] = graph.add(node).name
+        output.inputs = (Edge(copies[source.name]),)
+    if copies:
+        graph.resort()
 
 
 def _tiles_of_pieces(p: Pieces) -> int:
