@@ -178,7 +178,7 @@ def test_what_a_model_says_about_gradients(name: str) -> None:
 
 
 def _written(h: torch.Tensor) -> torch.Tensor:
-    h = torch.tanh(h)
+    h = h * 1.0
     h[1:2] += 1
     h[:1] *= 2.0
     return h
