@@ -207,3 +207,48 @@ def test_what_a_mask_hides_is_hidden_whatever_the_scores(name: str) -> None:
     x[0, 0, 1] = -1.0
     session = Session(Fn(HIDES[name]), (x,), options=CompileOptions(default_df_override=DataFormat.Float32))
     torch.testing.assert_close(session.run()[0][0], HIDES[name](x), rtol=1e-4, atol=1e-5)
+
+
+LARGE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sum of all": lambda n: n.sum(),
+    "sum of a dim": lambda n: n.sum(-1),
+    "sum of two dims": lambda n: n.sum((0, 1)),
+    "sum of a product": lambda n: (n * -1).sum(),
+    "running sum": lambda n: n.cumsum(0),
+    "sum and a number": lambda n: n.sum() + 1,
+    "kept dims": lambda n: n.sum((0, 1), keepdim=True),
+    "wraps": lambda n: (n * 100).sum(-1, keepdim=True, dtype=torch.int32),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_sums_beyond_what_float32_counts_to_are_exact(name: str, dtype: torch.dtype) -> None:
+    n = torch.full((5, 7), 2**24 + 1, dtype=dtype)
+    x = torch.randn(5, 7)
+    function = LARGE[name]
+
+    class Both(torch.nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x * 2, function(n)
+
+    session = Session(Both(), (x, n), options=CompileOptions(default_df_override=DataFormat.Float32))
+    have = session.run()[0][1]
+    assert torch.equal(have, function(n)) and have.dtype == function(n).dtype
+
+
+EXPONENTS = torch.tensor([2.0, 3.0, 1.0, 4.0, 0.5, 0.0, 1.5, 5.0])
+POWERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "mixed": lambda x: x**EXPONENTS,
+    "even": lambda x: x ** (2 * torch.arange(8.0)),
+    "odd": lambda x: x ** (2 * torch.arange(8.0) + 1),
+    "negative": lambda x: (x + torch.sign(x)) ** -EXPONENTS,
+    "of a column": lambda x: x[..., :1] ** EXPONENTS,
+}
+
+
+@pytest.mark.parametrize("name", POWERS)
+def test_known_exponents_take_negative_numbers(name: str) -> None:
+    x = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
+    session = Session(Fn(POWERS[name]), (x,), options=CompileOptions(default_df_override=DataFormat.Float32))
+    torch.testing.assert_close(session.run()[0][0], POWERS[name](x), rtol=1e-4, atol=1e-5, equal_nan=True)

@@ -151,14 +151,24 @@ class Power(Binary):
         return b.multiply(g, b.multiply(y, b.op(Log(), b.maximum(x[0], TINY))))
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
-        """A constant exponent is `pow`; any other is e^(y ln x), which needs x >= 0."""
+        """A constant exponent is `pow`; any other is e^(y ln x), which needs x >= 0. Where all are stored it is
+        e^(y ln |x|), and of x < 0 minus that for odd ones, no number for those between whole ones."""
         exponent = b.scalar(y)
         if exponent is not None and b.shape(x) == node.shape:
             return b.op(Pow(exponent), x)
         base = b.scalar(x)
         if base is not None and base > 0:
             return b.op(Exp(), b.multiply(y, float(np.log(base))))
-        return b.op(Exp(), b.multiply(y, b.op(Log(), b.maximum(x, TINY))))
+        known = b.value(y)
+        if known is None:
+            return b.op(Exp(), b.multiply(y, b.op(Log(), b.maximum(x, TINY))))
+        size = b.op(Exp(), b.multiply(y, b.op(Log(), b.maximum(b.op(Abs(), x), TINY))))
+        odd = np.where(known % 2 == 1, np.float32(-2), np.float32(0))
+        change = np.where(known == np.round(known), odd, np.float32(np.nan)).astype(np.float32)
+        if not change.any():
+            return size
+        negative = step(b, b.multiply(x, -1.0))  # 0 times NaN is 0
+        return b.multiply(size, b.add(b.multiply(negative, b.constant(change)), 1.0))
 
 
 @op("heaviside")

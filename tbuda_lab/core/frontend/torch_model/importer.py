@@ -38,7 +38,7 @@ from tbuda_lab.core.frontend.torch_model.provenance import origin_of, user_line
 from tbuda_lab.core.frontend.torch_model.state import refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.graph.phases import CACHE, ROLE, WRITES
-from tbuda_lab.core.ops import Cast, HostCall, Reshape, StopGradient
+from tbuda_lab.core.ops import Cast, HostCall, ReduceSum, Reshape, StopGradient
 from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
 from tbuda_lab.core.ops.host import HOST_FORMS
 from tbuda_lab.core.ops.tm import MOVES
@@ -409,9 +409,19 @@ class _TorchImporter:
             return self._refuse(node, str(error))
         entry = self.graph.nodes.get(result) if isinstance(result, str) else None
         first = entry or self.graph.nodes.get(next((r for r in result if r), "") if isinstance(result, tuple) else "")
+        if call.counts():
+            self._mark_sums(count, result, node.meta["val"])
         if first is not None and isinstance(first.op, HostCall):
             self.deferred.append(self._finding(node, "only the host implements it"))
         return self._result(node, result)
+
+    def _mark_sums(self, count: int, result: Any, meta: Any) -> None:
+        """Mark the sums behind the first `count` nodes, which a call on whole numbers has written: each may pass what
+        float32 counts to, not only the result. They are 64-bit ones, as torch makes them; the result wraps."""
+        if isinstance(meta, torch.Tensor) and _is_whole(meta.dtype):
+            for name in list(self.graph.nodes)[count:]:
+                if name != result and isinstance(self.graph[name].op, ReduceSum):
+                    self.graph[name].attrs.setdefault(WHOLE_TYPE, "int64")
 
     def _stop(self, value: Any) -> Any:
         """A value that leaves a region without gradients."""
