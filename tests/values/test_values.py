@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -44,6 +45,40 @@ def test_a_traced_graph_makes_of_special_values_what_torch_does(name: str) -> No
         if not torch.allclose(have.double(), want.double(), rtol=1e-4, atol=1e-5, equal_nan=True):
             wrong.append((name, "nan" if math.isnan(value) else value))
     assert set(wrong) - OWN_RULES == set()
+
+
+ONNX = {
+    "Relu": (),
+    "Neg": (),
+    "Softmax": (),
+    "Clip": (np.float32(-1), np.float32(1)),
+    "Add": (np.linspace(-2, 2, 12, dtype=np.float32),),
+    "Max": (np.linspace(-2, 2, 12, dtype=np.float32),),
+    "LessOrEqual": (np.linspace(-2, 2, 12, dtype=np.float32),),
+    "ReduceSum": (np.array([2]),),
+    "ReduceMean": (np.array([1]),),
+    "CumSum": (np.array(2),),
+}
+"""By op of ONNX what it takes beside the values."""
+
+
+@pytest.mark.parametrize("name", ONNX)
+def test_special_values_are_onnxruntimes(name: str) -> None:
+    onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    stored = [onnx.numpy_helper.from_array(v, f"c{k}") for k, v in enumerate(ONNX[name])]
+    kind = onnx.TensorProto.BOOL if name == "LessOrEqual" else onnx.TensorProto.FLOAT
+    given = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 6, 12])
+    made = onnx.helper.make_tensor_value_info("y", kind, None)
+    node = onnx.helper.make_node(name, ["x", *(s.name for s in stored)], ["y"])
+    graph = onnx.helper.make_graph([node], "values", [given], [made], stored)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    judge = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    inputs = [tensor_with(v) for v in VALUES]
+    for x, (have, *_) in zip(
+        inputs, Session(model, (inputs[6],), options=OPTIONS).run([(x,) for x in inputs]), strict=True
+    ):
+        want = torch.from_numpy(judge.run(None, {"x": x.numpy()})[0])
+        torch.testing.assert_close(have.to(want.dtype), want, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 def test_every_rule_is_written_down() -> None:
