@@ -17,6 +17,7 @@ from torch import nn
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend import feeds, from_any, from_torch
 from tbuda_lab.core.frontend.pybuda.foreign import graph_outputs
+from tbuda_lab.core.frontend.torch_model import importer
 from tbuda_lab.core.frontend.torch_model.provenance import short_path
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
@@ -383,3 +384,15 @@ def test_warnings_of_other_threads_are_heard_while_one_traces() -> None:
         tracing.join()
         heard = [str(w.message) for w in seen]
     assert "of another thread" in heard and "of the trace" not in heard and sys.stderr is stderr
+
+
+def test_a_constant_is_refused_by_its_size_before_it_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counted(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.arange(128).float() + torch.ones(1).expand(4096)[:128]
+
+    monkeypatch.setattr(importer, "LARGEST_CONSTANT", 128)
+    from_torch(Counted().eval(), torch.zeros(1, 128))
+    monkeypatch.setattr(importer, "LARGEST_CONSTANT", 127)
+    with pytest.raises(UnsupportedOp, match=r"test_errors\.py:\d+\): aten\.arange.*128 elements; 127 are the most"):
+        from_torch(Counted().eval(), torch.zeros(1, 128))

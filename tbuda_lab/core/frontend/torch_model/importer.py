@@ -70,6 +70,8 @@ ONE_KIND = {
     )
 }
 """Ops whose tensors must all be floats, or all integers."""
+LARGEST_CONSTANT = 1 << 29
+"""Elements that a constant may take: 2 GiB in Float32. What is larger is refused before it is folded."""
 INLINED = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
 """Higher-order calls that only wrap a region: the number of leading arguments before the region's own operands,
 the region itself included."""
@@ -228,6 +230,12 @@ def _largest(x: torch.Tensor) -> float:
 
 def _tensors(returned: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+
+
+def _elements(made: Any) -> int:
+    """Elements that the largest of some tensors has in memory: one that is expanded has those that it repeats."""
+    tensors = [t for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)]
+    return max((t.untyped_storage().nbytes() // t.element_size() for t in tensors), default=0)
 
 
 class _TorchImporter:
@@ -448,6 +456,10 @@ class _TorchImporter:
         plain_args, plain_kwargs = pytree.tree_map_only(FoldedValue, lambda f: f.tensor, (args, kwargs))
         if isinstance(plain_kwargs.get("device"), torch.device):  # a model on the meta device makes its constants too
             plain_kwargs = {**plain_kwargs, "device": torch.device("cpu")}
+        if (size := _elements(node.meta.get("val"))) > LARGEST_CONSTANT:
+            self.emit.origin = origin_of(node.meta, target)
+            text = f"a constant of {size:,} elements; {LARGEST_CONSTANT:,} are the most"
+            return self._refuse(node, f"{text}: make it smaller, or an input of the model")
         result = target(*plain_args, **plain_kwargs)
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in UNWRITTEN:
             result = result.zero_()  # what happens to lie there would come into the netlist
