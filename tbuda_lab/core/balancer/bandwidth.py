@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.l1 import is_small, preloads, preloads_encoding, resident_tiles
+from tbuda_lab.core.balancer.l1 import fetched, preloads, preloads_encoding
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encoding_tiles, picker_profile
 from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.device import DeviceSpec
@@ -57,7 +57,8 @@ class Traffic:
 
 def traffic(profile: OpProfile, rows: np.ndarray, device: DeviceSpec) -> Traffic:
     """Bytes per input and core for every row. A matmul's first operand enters once per grid row, its others once per
-    grid column, and is read again for every slice of t; preloaded parameters count their whole size."""
+    grid column, and is read again for every slice of t; a preloaded parameter counts once, on the cores that fetch it
+    (`l1.fetched`)."""
     t = rows["t"].astype(np.int64) * profile.z_group
     out_r = rows["mblock_m"].astype(np.int64) * rows["ublock_r"]
     out_c = rows["mblock_n"].astype(np.int64) * rows["ublock_c"]
@@ -85,10 +86,9 @@ def traffic(profile: OpProfile, rows: np.ndarray, device: DeviceSpec) -> Traffic
             count, cores_in = -(-whole // cores), cores
         if operand.feed == "parameter":
             # a preloaded parameter is fetched once, however often it is used
-            small = is_small(profile, port, rows)
-            whole_prologue = preloads(profile, port, rows) & (operand.role != "elt")
-            once = np.where(small, resident_tiles(profile, port, rows), count // np.maximum(t, 1) * z)
-            count = np.where(small | whole_prologue, once, count)
+            once, fetching = fetched(profile, port, rows, cores_in, device.tile_align)
+            preloading = preloads(profile, port, rows)
+            count, cores_in = np.where(preloading, once, count), np.where(preloading, fetching, cores_in)
         sizes.append(count * tile)
         readers.append(cores_in)
     out = rows["t"].astype(np.int64) * out_r * out_c * tile_bytes(profile.df, align=device.tile_align)

@@ -156,15 +156,38 @@ def _preloaded_tiles(
     """(ordinary buffer and relays, resident tiles) of an operand that is preloaded: as it is read where it fits its
     buffer; a second operand without TMs shared by a column; as it lies in its queue otherwise."""
     after = length <= kernel
-    beside, resident = kernel + RELAYS, resident_tiles(profile, port, rows)
-    if profile.operands[port].role == "in1" and not profile.operands[port].tms and not profile.fused_sums:
-        share = np.ones_like(length)
-        for d in range(2, int(rows["grid_r"].max(initial=1)) + 1):
-            share = np.where((rows["grid_r"] >= d) & (length % d == 0), d, share)
-        plain = (rows["stream_r"] == 1) & (rows["stream_c"] == 1)
-        resident = np.where(plain, length // share, resident)
-        beside = np.where(plain & (share == 1), 0, beside)
+    share, shared = _column_share(profile, port, rows, length)
+    resident = np.where(shared, length // share, resident_tiles(profile, port, rows))
+    beside = np.where(shared & (share == 1), 0, kernel + RELAYS)
     return np.where(after, 0, beside), np.where(after, length, resident)
+
+
+def _column_share(
+    profile: OpProfile, port: int, rows: np.ndarray, length: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(cores of a column that keep a part of what one of them reads, whether they do): of a matmul's second operand
+    without TMs the most that divide its tiles. length: `tiles_read`."""
+    share = np.ones_like(length)
+    if profile.operands[port].role != "in1" or profile.operands[port].tms or profile.fused_sums:
+        return share, np.zeros(len(rows), dtype=bool)
+    for d in range(2, int(rows["grid_r"].max(initial=1)) + 1):
+        share = np.where((rows["grid_r"] >= d) & (length % d == 0), d, share)
+    return share, (rows["stream_r"] == 1) & (rows["stream_c"] == 1)
+
+
+def fetched(profile: OpProfile, port: int, rows: np.ndarray, readers: np.ndarray, align: int) -> tuple[np.ndarray, ...]:
+    """(tiles, cores) of an operand that is preloaded: how many tiles each core takes from DRAM that takes any, for
+    every row, as it is kept in L1: shared by a column every core fetches its part, as it lies in its queue each buffer
+    of the queue goes to one core. readers: cores that read the operand where it is streamed."""
+    rows = as_read(profile, port, rows)
+    _, kernel = kernel_buffer(profile, port, rows, {}, tile_bytes(profile.operands[port].df, align=align))
+    length = tiles_read(profile, port, rows)
+    share, shared = _column_share(profile, port, rows, length)
+    stored, whole = resident_tiles(profile, port, rows), int(np.prod(profile.operands[port].source_tiles))
+    tiles = np.where(shared, length // share, stored)
+    cores = np.where(shared, rows["grid_c"].astype(np.int64) * share, np.maximum(1, whole // stored))
+    after = length <= kernel
+    return np.where(after, np.minimum(length, whole), tiles), np.where(after, readers, cores)
 
 
 def late_tiles(rows: np.ndarray | np.void) -> np.ndarray:
