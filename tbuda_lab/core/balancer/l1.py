@@ -162,9 +162,7 @@ def _preloaded_tiles(
     return np.where(after, 0, beside), np.where(after, length, resident)
 
 
-def _column_share(
-    profile: OpProfile, port: int, rows: np.ndarray, length: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _column_share(profile: OpProfile, port: int, rows: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(cores of a column that keep a part of what one of them reads, whether they do): of a matmul's second operand
     without TMs the most that divide its tiles. length: `tiles_read`."""
     share = np.ones_like(length)
@@ -306,11 +304,19 @@ def preload_choices(ports: Sequence[int]) -> list[int]:
     return ways
 
 
-def load_times(sizes: Sequence[float], cores: Sequence[int], device: DeviceSpec) -> np.ndarray:
+def load_times(
+    sizes: Sequence[float],
+    cores: Sequence[int],
+    device: DeviceSpec,
+    streamed: Sequence[tuple[float, int]] = (),
+) -> np.ndarray:
     """When each of several loads that begin together ends, in cycles: bytes that every one of its cores fetches, and
     how many cores fetch. A core gets half of one DRAM access at best, all cores together what DRAM gives; those that
-    still load share it evenly."""
-    size, count = np.asarray(sizes, dtype=np.float64), np.asarray(cores, dtype=np.float64)
+    still load share it evenly. streamed: (bytes, cores) of what is read meanwhile for the first input; it takes its
+    share, and the last load is not there before DRAM has given all of both."""
+    count_of_loads = len(sizes)
+    size = np.array([*sizes, *(size for size, _ in streamed)], dtype=np.float64)
+    count = np.array([*cores, *(count for _, count in streamed)], dtype=np.float64)
     order = np.argsort(size, kind="stable")
     more = np.diff(size[order], prepend=0.0)
     loading = np.cumsum(count[order][::-1])[::-1]
@@ -318,4 +324,8 @@ def load_times(sizes: Sequence[float], cores: Sequence[int], device: DeviceSpec)
     rate = np.minimum(device.dram_bytes_per_cycle / 2, together / np.maximum(loading, 1.0))
     ends = np.empty(len(size))
     ends[order] = np.cumsum(more / rate)
-    return ends
+    loads = ends[:count_of_loads]
+    if streamed and count_of_loads:
+        last = loads.argmax()
+        loads[last] = max(loads[last], size @ count / together)
+    return loads

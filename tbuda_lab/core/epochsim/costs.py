@@ -61,7 +61,7 @@ class SimulatedCompile(PlacedGraph, Protocol):
 class OpCost:
     """Cycles per input of one op. limiter: what the slowest of kernel, operands and output is ("kernel",
     "input 1 dram", ...); preload: cycles from the start of an epoch until its parameters are in L1, not part of
-    `cycles`. All ops of an epoch load at once and share DRAM (`load_times`).
+    `cycles`. All ops of an epoch load at once and share DRAM, also with what is streamed (`load_times`).
 
     where: over what each operand moves, "noc", "dram" or "host"; output: the same, "" if nobody reads it.
     """
@@ -126,6 +126,17 @@ class RowMoves:
             host += self.output_cores
         return dram + self.picker_cores, host
 
+    def streams(self, where: tuple[str, ...]) -> list[tuple[int, int]]:
+        """(bytes of each core, cores) of what is read from DRAM for every input."""
+        streams = [
+            (int(size[0]), cores)
+            for place, size, cores in zip(where, self.move.operand_bytes, self.streaming_cores, strict=True)
+            if place == DRAM and cores
+        ]
+        if self.picker_cores and self.move.picker_bytes is not None:
+            streams.append((int(self.move.picker_bytes[0]), self.picker_cores))
+        return streams
+
     def cost(
         self, device: DeviceSpec, where: tuple[str, ...], output: str, load: EpochLoad, divider: int, preload: int
     ) -> OpCost:
@@ -171,17 +182,21 @@ def op_costs(
             op_dram, op_host = row.load(where, output)
             dram, host = dram + op_dram, host + op_host
             moves.append((name, row, where, output))
-        ready = _ready([(name, row.fetches) for name, row, _, _ in moves if row.fetches], device)
+        streams = [stream for _, row, where, _ in moves for stream in row.streams(where)]
+        ready = _ready([(name, row.fetches) for name, row, _, _ in moves if row.fetches], streams, device)
         load, divider = EpochLoad(dram, host), dram_divider(device, dram)
         for name, row, where, output in moves:
             costs[name] = row.cost(device, where, output, load, divider, ready.get(name, 0))
     return costs
 
 
-def _ready(loads: list[tuple[str, tuple[tuple[int, int], ...]]], device: DeviceSpec) -> dict[str, int]:
-    """When what each op of an epoch fetches once is there, in cycles; loads: see `RowMoves.fetches`."""
+def _ready(
+    loads: list[tuple[str, tuple[tuple[int, int], ...]]], streams: list[tuple[int, int]], device: DeviceSpec
+) -> dict[str, int]:
+    """When what each op of an epoch fetches once is there, in cycles; loads: see `RowMoves.fetches`; streams: of all
+    ops, see `RowMoves.streams`."""
     each = [(name, size, cores) for name, fetched in loads for size, cores in fetched]
-    ends = load_times([size for _, size, _ in each], [cores for _, _, cores in each], device)
+    ends = load_times([size for _, size, _ in each], [cores for _, _, cores in each], device, streams)
     ready: dict[str, int] = {}
     for (name, _, _), end in zip(each, ends.tolist(), strict=True):
         ready[name] = max(ready.get(name, 0), math.ceil(end))

@@ -14,7 +14,6 @@ from collections.abc import Callable
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, dram_rate
-from tbuda_lab.core.balancer.l1 import preloads
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul, HwSplice
 from tbuda_lab.core.placer.model.bounds import least_rest, least_runs, relaxed_runs
@@ -46,7 +45,7 @@ each input of the batch, and in all. For one input more of them cost seconds and
 class _OpLeast:
     """Of one op, over all its legal rows. (prices,) each: cores: what its cores cost at least; first, whole: cycles
     until its first tiles leave and of all its work, with what cores cost on top of the least. dram: cycles in which all
-    of DRAM brings its parameters for a batch."""
+    of DRAM brings its parameters, and what it reads of the graph's inputs there, once."""
 
     cores: np.ndarray
     first: np.ndarray
@@ -70,16 +69,16 @@ class _OpWithin:
 def time_bound(problem: Problem) -> float:
     """Cycles per input below which no placement of this schedule stays, switches of epochs included. Worked out once.
 
-    An epoch of a batch of B takes at least the longest of three things. What all of DRAM needs for its parameters,
-    those that may be preloaded once in a batch, the others with every input. The way of the first input: an op begins
-    with the first tiles of those that it reads, and the last one does all of its work. And the way of the first input
-    to the slowest op and of the last input from there, with B - 1 times that op in between, which is no faster than if
-    rectangles and loads of DRAM were liquid. Along a way an op is not done before the one it reads is, and what it does
-    with the last tiles comes on top; a picker goes through all kernel positions that need them. There a core has a
-    price (a Lagrange multiplier): all ops together have the cores of the device, and the longest way is no shorter than
-    the sum of what its ops take, each with the row that is best at that price, of those that are no slower than the
-    slowest op. The dynamic programme over cuts adds the epochs up. Rows that edges refuse together, and buffers, are
-    left out. Where the schedule has pickers `FillingBound` takes the place of the third thing.
+    An epoch of a batch of B takes at least the longest of three things. What all of DRAM needs for every byte that has
+    to be read once: parameters, preloaded or streamed, and inputs of the graph. The way of the first input: an op
+    begins with the first tiles of those that it reads, and the last one does all of its work. And the way of the first
+    input to the slowest op and of the last input from there, with B - 1 times that op in between, which is no faster
+    than if rectangles and loads of DRAM were liquid. Along a way an op is not done before the one it reads is, and what
+    it does with the last tiles comes on top; a picker goes through all kernel positions that need them. There a core
+    has a price (a Lagrange multiplier): all ops together have the cores of the device, and the longest way is no
+    shorter than the sum of what its ops take, each with the row that is best at that price, of those that are no slower
+    than the slowest op. The dynamic programme over cuts adds the epochs up. Rows that edges refuse together, and
+    buffers, are left out. Where the schedule has pickers `FillingBound` takes the place of the third thing.
     """
     entry = _known.get(problem)
     if entry is None:
@@ -325,8 +324,9 @@ def _least_times(problem: Problem, longest: int) -> np.ndarray:
 
 def _op_least(problem: Problem, op: int) -> _OpLeast:
     """Worked out once for equal ops. Kernel cycles alone count: they hold wherever operands come from."""
-    table, batch = problem.tables[op], problem.inputs(op)
-    key = ("least of an op", table.signature)
+    table = problem.tables[op]
+    where = _outer_places(problem, op)
+    key = ("least of an op", table.signature, where)
     entry = problem.costs.answers.get(key)
     if isinstance(entry, _OpLeast):
         return entry
@@ -337,27 +337,22 @@ def _op_least(problem: Problem, op: int) -> _OpLeast:
     price = rows["cores"] * _PRICES[:, None]
     fewest = price.min(axis=1)
     begun = np.maximum(0.0, np.floor(cycles * first_part(profile, rows)) - 1.0)  # steps are whole cycles
-    # T >= once and T >= batch x always, so T >= any weighted mean of both
-    bytes_ = problem.loads(op)[1][legal] + _streamed_bytes(problem, op)[legal]
+    # the last load is there when DRAM has brought it and what all ops stream for one input (`load_times`)
+    bytes_ = problem.loads(op)[1][legal] + problem.streamed(op, where)[legal]
     entry = _OpLeast(
         fewest,
         (begun + price).min(axis=1) - fewest,
         (cycles + price).min(axis=1) - fewest,
-        float(bytes_.min()) / dram_rate(problem.device) * batch / (1 + batch),
+        float(bytes_.min()) / dram_rate(problem.device),
     )
     problem.costs.answers[key] = entry
     return entry
 
 
-def _streamed_bytes(problem: Problem, op: int) -> np.ndarray:
-    """(rows,) bytes of parameters that all cores of an op stream for one input."""
-    move, rows = problem.traffic(op), problem.tables[op].rows
-    total: np.ndarray = np.zeros(len(rows))
-    for port, operand in enumerate(problem.profiles[op].operands):
-        if operand.feed == "parameter":
-            size = move.operand_bytes[port].astype(np.float64) * move.operand_cores[port]
-            total += np.where(preloads(problem.profiles[op], port, rows), 0.0, size)
-    return total
+def _outer_places(problem: Problem, op: int) -> tuple[str, ...]:
+    """Over what the operands of an op move that come from queues of the graph, "" for those of other ops."""
+    fact = problem.facts[op]
+    return tuple(place if p < 0 else "" for p, place in zip(fact.producers, fact.queue_place, strict=True))
 
 
 def _op_within(problem: Problem, op: int) -> _OpWithin:

@@ -187,6 +187,7 @@ class CostCache:
         self._by_cores_of: dict[tuple[object, ...], np.ndarray] = {}
         self._shapes_of: dict[str, np.ndarray] = {}
         self._loads_of: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._streamed_of: dict[tuple[object, ...], np.ndarray] = {}
         self._dram_cores_of: dict[tuple[object, ...], np.ndarray] = {}
         self._host_bytes_of: dict[tuple[object, ...], np.ndarray] = {}
 
@@ -263,6 +264,22 @@ class CostCache:
                 mine = np.where(preloads_encoding(table.rows), move.picker_bytes, 0)
                 most, total = np.maximum(most, mine), total + mine * table.rows["grid_r"]
             entry = self._loads_of[table.signature] = most, total
+        return entry
+
+    def streamed(self, table: OpModels, where: tuple[str, ...]) -> np.ndarray:
+        """(rows,) bytes that all cores of an op read from DRAM for every input."""
+        key = ("streamed", table.signature, where)
+        entry = self._streamed_of.get(key)
+        if entry is None:
+            move, total = self.traffic(table), np.zeros(len(table.rows))
+            for port, place in enumerate(where):
+                if place == DRAM:
+                    size = move.operand_bytes[port].astype(np.float64) * move.operand_cores[port]
+                    total += np.where(preloads(profile_of(table), port, table.rows), 0.0, size)
+            if move.picker_bytes is not None:
+                size = move.picker_bytes.astype(np.float64) * table.rows["grid_r"]
+                total += np.where(preloads_encoding(table.rows), 0.0, size)
+            entry = self._streamed_of[key] = total
         return entry
 
     def dram_cores(self, table: OpModels, where: tuple[str, ...], output: str) -> np.ndarray:

@@ -308,6 +308,9 @@ class Problem:
     def loads(self, op: int) -> tuple[np.ndarray, np.ndarray]:
         return self.costs.loads(self.tables[op])
 
+    def streamed(self, op: int, where: tuple[str, ...]) -> np.ndarray:
+        return self.costs.streamed(self.tables[op], where)
+
     def dram_cores(self, op: int, where: tuple[str, ...], output: str) -> np.ndarray:
         return self.costs.dram_cores(self.tables[op], where, output)
 

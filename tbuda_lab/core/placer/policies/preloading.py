@@ -57,7 +57,8 @@ def settle_preloads(problem: Problem, segment: Segment, upstream_rows: Mapping[i
 
 class _EpochRows:
     """The ops of an epoch as arrays: for each the row that it has, and all rows of the same layout that preload other
-    operands. Cycles are those of a batch: what all of DRAM takes to preload, and the slowest op for every input."""
+    operands. Cycles are those of a batch: what all of DRAM takes to preload, with what is streamed for the first input
+    meanwhile, and the slowest op for every input."""
 
     def __init__(self, problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> None:
         self.device, self.batch = problem.device, problem.inputs(first)
@@ -80,6 +81,7 @@ class _EpochRows:
                         op_choices.dram[picked],
                         most[taken],
                         total[taken],
+                        problem.streamed(op, where)[taken],
                     ]
                 )
             )
@@ -87,7 +89,7 @@ class _EpochRows:
             owner += [op] * len(taken)
             flat += taken.tolist()
         self.owner, self.rows, self.first = np.array(owner), np.array(flat), first
-        self.fixed, self.shared, self.dram, self.most, self.total = np.concatenate(columns, axis=1)
+        self.fixed, self.shared, self.dram, self.most, self.total, self.streamed = np.concatenate(columns, axis=1)
         self.open = np.ones(len(flat), dtype=bool)
         self.open[self.now] = False
 
@@ -119,9 +121,9 @@ class _EpochRows:
         users = self.dram[taken].sum(axis=1)
         divider = np.array([dram_divider(self.device, int(count)) for count in users])
         slowest = np.maximum(self.fixed[taken], self.shared[taken] * (divider / rate)[:, None]).max(axis=1)
-        load = np.maximum(
-            self.most[taken].max(axis=1) / (rate / 2), self.total[taken].sum(axis=1) / dram_rate(self.device)
-        )
+        bytes_ = self.total[taken].sum(axis=1)
+        bytes_ += np.where(bytes_ > 0, self.streamed[taken].sum(axis=1), 0.0)
+        load = np.maximum(self.most[taken].max(axis=1) / (rate / 2), bytes_ / dram_rate(self.device))
         cycles: np.ndarray = load + self.batch * slowest
         return cycles
 

@@ -290,9 +290,21 @@ class SpareCoreFill:
         if loads:
             sizes = [float(most) for _, most, _ in loads]
             cores = [max(1, round(total / most)) for _, most, total in loads]
-            for (op, _, _), end in zip(loads, load_times(sizes, cores, problem.device).tolist(), strict=True):
+            ends = load_times(sizes, cores, problem.device, self._streams(rows))
+            for (op, _, _), end in zip(loads, ends.tolist(), strict=True):
                 ready[op] = max(ready[op], end)
         return ready
+
+    def _streams(self, rows: Mapping[int, int]) -> list[tuple[float, int]]:
+        """By op (bytes of a core, cores) of what it reads from DRAM for every input."""
+        problem, streams = self.problem, []
+        for op, row in rows.items():
+            where, output = problem.places(op, self.first, self.last)
+            total = float(problem.streamed(op, where)[row])
+            if total:
+                cores = max(1, int(problem.dram_cores(op, where, output)[row]))
+                streams.append((total / cores, cores))
+        return streams
 
     def _shapes(self, op: int, limit: float, kernel: float) -> _Shapes:
         """Of all legal rows within the limits those that preload as the op does now, with no more cores on DRAM, and of
