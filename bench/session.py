@@ -71,10 +71,12 @@ def edit_of(kind: str, session: Any, op: str, rng: random.Random) -> Any:
         size = one(s for s in table.legal if s != table.grid)
         return size and ResizeOp(op, size)
     if kind == "u_kt":
-        step = one(v for v, _ in inner_steps(session, op) if v != int(placement.candidate(op)["u_kt"]))
+        step = one(v for v, _ in inner_steps(session.compiles, op) if v != int(placement.candidate(op)["u_kt"]))
         return step and SetUkt(op, step)
     if kind == "t-stream":
-        way = one(w for w, _ in streams_of(session, op) if w[0] != (str(placement.candidate(op)["stream"]) or "n"))
+        way = one(
+            w for w, _ in streams_of(session.compiles, op) if w[0] != (str(placement.candidate(op)["stream"]) or "n")
+        )
         return way and StreamOp(op, way[0], None if way[0] == "n" else way[1:])
     if kind == "input buffer":
         return SetOverride(Override("input_buffer_multiplier", op, {0: 4}))

@@ -191,9 +191,9 @@ def test_a_drag_at_rest_says_exactly_what_would_come_of_it(page: Any, shots: Pat
         in_kernel(
             page,
             (
-                "from tbuda_lab.core.session import ResizeOp; from tbuda_lab.core.session.temporal import state_after; "
+                "from tbuda_lab.core.session import ResizeOp; "
                 "from tbuda_lab.core.epochsim import batch_time; "
-                f"r = session.preview(state_after(session, {edit})); print(round(batch_time(r, 1).per_input))"
+                f"r = session.preview(session.compiles.state_after({edit})); print(round(batch_time(r, 1).per_input))"
             ),
         )
     )

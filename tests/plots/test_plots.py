@@ -11,7 +11,7 @@ import pytest
 from tbuda_lab.core.analysis.memory import dram_map
 from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
-from tbuda_lab.core.session.profile import bound_costs, cost_history, epoch_costs, op_costs
+from tbuda_lab.core.session.profile import bound_costs, epoch_costs, op_costs
 from tests.session.models import encoder
 
 
@@ -59,7 +59,7 @@ def test_no_bound_is_above_what_was_reached(session: Session) -> None:
 
 
 def test_history_is_what_each_state_compiles_to(session: Session) -> None:
-    rows = cost_history(session)
+    rows = session.queries.history_costs()
     assert [r.label for r in rows] == ["start", *(s.label for s in session.history)]
     totals = {}
     for row, name in zip(rows[::-1], ("now", "previous"), strict=False):
@@ -83,7 +83,7 @@ def test_figures_show_the_numbers(session: Session) -> None:
     assert column(plots.utilisation(session), "busy") == [r.busy for r in rows]
     assert column(plots.epoch_cycles(session), "switch_to") == pytest.approx([r.time for r in rows])
     assert column(plots.gap(session), "cycles") == [c for _, c in bound_costs(session.result, session.time())][::-1]
-    assert column(plots.history(session), "label") == [r.label for r in cost_history(session)]
+    assert column(plots.history(session), "label") == [r.label for r in session.queries.history_costs()]
     roof = plots.roofline(session)
     ops = [op for r in roof.renderers for op in r.data_source.data.get("op", ())]
     assert sorted(ops) == sorted(session.result.placement.ops)

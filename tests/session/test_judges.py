@@ -123,9 +123,9 @@ def training() -> Session:
 @pytest.mark.parametrize("other", [Detached, Hooked, Twice, Counted])
 def test_check_gradients_is_red_where_torch_says_something_else(training: Session, other: type[Layer]) -> None:
     batch = torch.ones(1, 8), torch.zeros(1, 8)
-    training.runs.trains(PyTorchModule("model", Layer()), PyTorchModule("loss", nn.MSELoss()))
+    training.training.trains(PyTorchModule("model", Layer()), PyTorchModule("loss", nn.MSELoss()))
     assert all(c.passes(MIN_PCC) for c in training.check_gradients(*batch))
-    training.runs.trains(PyTorchModule("model", other()), PyTorchModule("loss", nn.MSELoss()))
+    training.training.trains(PyTorchModule("model", other()), PyTorchModule("loss", nn.MSELoss()))
     assert not all(c.passes(MIN_PCC) for c in training.check_gradients(*batch))
 
 

@@ -54,7 +54,7 @@ def test_every_legal_epoch_is_reached_and_the_rest_stays(branches: Session) -> N
             if abs(epoch - here) < 2:
                 continue
             ways.add(epoch > here)
-            branches.apply(*into_epoch(branches, op, epoch), label=f"{op} to {epoch}")
+            branches.apply(*into_epoch(branches.compiles, op, epoch), label=f"{op} to {epoch}")
             branches.compile()
             check_placement(branches)
             after = members(branches)
@@ -71,11 +71,11 @@ def test_there_and_back_again(branches: Session) -> None:
     op, there = next(
         (op, e) for op in placed.problem.order for e in epochs_of(placed, op) if e > placed.ops()[op].epoch + 1
     )
-    branches.apply(*into_epoch(branches, op, there))
+    branches.apply(*into_epoch(branches.compiles, op, there))
     assert all(c.pcc > 0.99 for c in branches.verify())
     now = branches.placed().ops()[op].epoch
     home = epochs_of(branches.placed(), op)[0]
-    branches.apply(*into_epoch(branches, op, home))
+    branches.apply(*into_epoch(branches.compiles, op, home))
     branches.compile()
     check_placement(branches)
     assert branches.placed().ops()[op].epoch < now
@@ -89,11 +89,11 @@ def test_an_epoch_that_no_order_allows_is_refused_with_those_that_are(branches: 
     legal = epochs_of(placed, first)
     assert last not in legal
     with pytest.raises(OverrideError, match="reads it in epoch") as error:
-        into_epoch(branches, first, last)
+        into_epoch(branches.compiles, first, last)
     fix = error.value.diagnostics[0].fix
     assert all(str(e) in fix for e in legal if e != placed.ops()[first].epoch)
     with pytest.raises(OverrideError, match="it reads"):
-        into_epoch(branches, placed.problem.order[-1], 0)
+        into_epoch(branches.compiles, placed.problem.order[-1], 0)
 
 
 def test_epochs_of_agrees_with_the_edges(branches: Session) -> None:

@@ -110,7 +110,7 @@ def test_a_search_is_followed_ended_early_and_made_again_by_its_steps():
     again.compile()
     assert again.time().per_input == session.time().per_input
 
-    changes = changes_of(session, before, session.request)
+    changes = changes_of(session.compiles, before, session.request)
     assert changes and {c.kind for c in changes} <= {"lowering", "shape", "epoch"}
     alone = next(c for c in changes if c.gain is not None and c.gain > 0)
     session.undo()

@@ -20,7 +20,6 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.session import EpochBreak, QueueChannel, ResizeOp, Session
 from tbuda_lab.core.session.legal import edge_refusals, free_starts
-from tbuda_lab.core.session.profile import cost_history
 from tests.placer.test_stall_repair import model
 from tests.session.models import encoder
 from tests.session.test_edits import check_placement, matmuls
@@ -189,7 +188,7 @@ def test_chips_that_run_together_count_once():
     session.compile()
     assert (message.total_cycles[0], message.kernel_cycles[0]) == first
     assert (message.total_cycles[1], message.kernel_cycles[1]) == shown_cycles(session)
-    assert [(step.time, step.kernel) for step in cost_history(session)] == [
+    assert [(step.time, step.kernel) for step in session.queries.history_costs()] == [
         (before, first[1]),
         (session.time().per_input, shown_cycles(session)[1]),
     ]

@@ -64,7 +64,7 @@ def _about_an_op(session: Session, op: str, rng: random.Random) -> dict[str, tup
         "parameters": (SetOverride(Override("dram_parameters", op, rng.random() < 0.5)),),
         "nop": (InsertNop(op, count=rng.randint(1, 2), daisy_chain=rng.random() < 0.5),),
         "queue": (InsertQueue(op),),
-        "epoch": into_epoch(session, op, rng.randrange(len(placement.epochs))),
+        "epoch": into_epoch(session.compiles, op, rng.randrange(len(placement.epochs))),
     }
 
 

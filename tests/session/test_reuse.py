@@ -48,11 +48,11 @@ def _resize(session: Session) -> Command:
 
 def _step(session: Session) -> Command:
     now = int(session.compile().placement.candidate(OP)["u_kt"])
-    return SetUkt(OP, next(v for v, _ in inner_steps(session, OP) if v != now))
+    return SetUkt(OP, next(v for v, _ in inner_steps(session.compiles, OP) if v != now))
 
 
 def _stream(session: Session) -> Command:
-    way = next(w for w, _ in streams_of(session, OP) if w[0] != "n")
+    way = next(w for w, _ in streams_of(session.compiles, OP) if w[0] != "n")
     return StreamOp(OP, way[0], way[1:])
 
 

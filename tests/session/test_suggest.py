@@ -177,7 +177,7 @@ def test_paces_of_epochs_add_up_to_the_whole_simulation(traced) -> None:
         for batch in (2, 8):
             whole = simulate(result, batch)
             assert [p.cycles for p in epoch_cycles_of(placed, batch)] == [e.cycles for e in whole.epochs]
-            total, stalls = simulate_placement(session, placed, None, batch)
+            total, stalls = simulate_placement(session.compiles, placed, None, batch)
             assert total == whole.cycles
             assert sorted((s.epoch, s.fork, s.cycles) for s in stalls) == sorted(
                 (s.epoch, s.fork, s.cycles) for s in whole.stalls if s.critical

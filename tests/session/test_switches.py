@@ -10,7 +10,6 @@ import pytest
 from tbuda_lab.core.errors import InputError, OverrideError
 from tbuda_lab.core.session import ClearOp, EpochBreak, ResizeOp, Session, SetUkt
 from tbuda_lab.core.session.commands import Disable
-from tbuda_lab.core.session.explain import provenance
 from tbuda_lab.core.session.history import disabled_overrides, sources
 from tbuda_lab.core.session.temporal import into_epoch, shift_break, stops
 from tests.session.models import perceptron
@@ -70,29 +69,29 @@ def test_what_is_off_stays_known_in_a_journal_and_through_undo(tmp_path: Path) -
 def test_moves_in_time_that_the_schedule_does_not_have() -> None:
     session = Session(*perceptron(), "e300")
     order = session.placed().problem.order
-    assert into_epoch(session, order[0], 0) == ()
+    assert into_epoch(session.compiles, order[0], 0) == ()
     for op, epoch in (("nobody", 0), (order[0], 5), (order[0], -1)):
         with pytest.raises(InputError):
-            into_epoch(session, op, epoch)
+            into_epoch(session.compiles, op, epoch)
     for name in order[1:]:
         session.apply(EpochBreak(name))
     last = len(session.placed().segments) - 1
     assert last >= 2
     with pytest.raises(OverrideError, match="legal for it alone"):
-        into_epoch(session, order[0], last)
+        into_epoch(session.compiles, order[0], last)
     with pytest.raises(InputError):
         shift_break(order[1], order[2], "coffee_break")
     with pytest.raises(InputError):
-        list(stops(session, "nobody"))
-    assert [s.op for s in stops(session, order[1], names=order[1:2])] == [order[1]]
+        list(stops(session.compiles, "nobody"))
+    assert [s.op for s in stops(session.compiles, order[1], names=order[1:2])] == [order[1]]
 
 
 def test_which_step_picked_an_op() -> None:
     session = Session(*perceptron(), "e300")
-    assert "for the whole model" in provenance(session, "first.matmul")
+    assert "for the whole model" in session.queries.provenance("first.matmul")
     now = session.placed().ops()["first.matmul"].size
     session.apply(ResizeOp("first.matmul", next(s for s in session.legal("first.matmul").legal if s != now)))
-    picked = provenance(session, "first.matmul")
+    picked = session.queries.provenance("first.matmul")
     assert "set by an override" in picked and "placed its epoch again" in picked
     with pytest.raises(InputError):
-        provenance(session, "nobody")
+        session.queries.provenance("nobody")

@@ -17,7 +17,7 @@ from tbuda_lab.core.session.commands import EpochBreak, ResizeOp, SetOptions
 from tbuda_lab.core.session.whatif import time_of
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.compiles import Compiles
 
 MAX_CHANGES = 400
 MAX_PRICED = 64
@@ -39,11 +39,11 @@ class PlacementChange:
     gain: float | None = None
 
 
-def changes_of(session: Session, before: Request, after: Request) -> tuple[PlacementChange, ...]:
+def changes_of(compiles: Compiles, before: Request, after: Request) -> tuple[PlacementChange, ...]:
     """The differences between two states of a session that were placed: options of the lowering first, then what gains
     most alone. An edit has to be one of the state before, so shapes of ops that only the other lowering has are not
     told apart from it."""
-    old, new = session.placed(before), session.placed(after)
+    old, new = compiles.placed(before), compiles.placed(after)
     changes = [*_lowering(before, after), *_shapes(old, new), *_epochs(old, new)][:MAX_CHANGES]
     end, priced = time.monotonic() + PRICING_SECONDS, []
     cycles = time_of(old).per_input
@@ -51,7 +51,7 @@ def changes_of(session: Session, before: Request, after: Request) -> tuple[Place
         gain = None
         if number < MAX_PRICED and time.monotonic() < end:
             try:
-                gain = cycles - time_of(session.placed(change.command.apply(before))).per_input
+                gain = cycles - time_of(compiles.placed(change.command.apply(before))).per_input
             except TbudaError:  # not without the others
                 gain = None
         priced.append(dataclasses.replace(change, gain=gain))

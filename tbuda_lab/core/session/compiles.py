@@ -5,23 +5,25 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, overload
 
 import torch
 
 from tbuda_lab.core import frontend
+from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.compiler import Clock, CompileResult, Request
 from tbuda_lab.core.compiler.pipeline import FrontEndResult
+from tbuda_lab.core.epochsim import BatchTime, batch_time
 from tbuda_lab.core.errors import Cancelled, Diagnostic, InputError, TbudaError
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 from tbuda_lab.core.run_control import no_collections, wait_for
-from tbuda_lab.core.session.commands import SetOptions
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
-    from tbuda_lab.core.session.state import SessionState
+from tbuda_lab.core.session.command import Command
+from tbuda_lab.core.session.commands import SetOptions, SetOverride
+from tbuda_lab.core.session.state import SessionState
+from tbuda_lab.core.session.whatif import WhatIf, compare_placed, time_of
 
 GRAPH_STAGES = ("traced", "passed", "lowered")
 REACHED = ("empty", "traced", "passed", "lowered", "balanced", "placed", "netlisted", "ran")
@@ -50,10 +52,12 @@ def as_sample(inputs: Any) -> Any:
 
 
 class Compiles:
-    """What a session compiles. See `Session`."""
+    """What a session compiles and places: its current request, and any other that is only looked at. See `Session`."""
 
-    def __init__(self, session: Session, state: SessionState) -> None:
-        self._session, self._state = session, state
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self.on_current: Callable[[Request, CompileResult], None] = lambda state, result: None
+        """Hears of every compile that is the current one, with the work lock held."""
 
     def clock(self, cancel: threading.Event | None) -> Clock:
         """A clock that emits the events of stages."""
@@ -64,20 +68,21 @@ class Compiles:
 
     def trace(self, cancel: threading.Event | None = None) -> Graph:
         """See `Session.trace`. Raises `Cancelled` once `cancel` is set; the next one begins anew."""
-        with self._state.work_lock, no_collections():
-            if self._state.traced is None:
+        state = self._state
+        with state.work_lock, no_collections():
+            if state.traced is None:
                 self._state.events.emit("stage", "trace", 0.0)
                 start = time.perf_counter()
-                session, clock = self._session, self.clock(cancel)
-                self._state.traced = frontend.from_any(
-                    session.model,
-                    session.sample_inputs,
-                    name=session.name,
+                clock = self.clock(cancel)
+                state.traced = frontend.from_any(
+                    state.model,
+                    state.sample_inputs,
+                    name=state.name,
                     progress=lambda text: clock.stop_or_tell("trace", text),
                 )
-                self._session.timings["trace"] = time.perf_counter() - start
+                self._state.timings["trace"] = time.perf_counter() - start
                 self._state.events.emit("stage", "trace", 1.0)
-            return self._state.traced
+            return state.traced
 
     @overload
     def compile(self) -> CompileResult: ...
@@ -93,14 +98,14 @@ class Compiles:
             if upto != "netlisted":
                 return self._part(upto)
             with self._state.edit_lock:
-                state, done = self._state.history.state, self._session.result
-                if self._session.stale:
+                state, done = self._state.request, self._state.result
+                if self._state.stale:
                     done = None
                 if done is None:
                     self._state.cancel = cancel = threading.Event()
                     self._state.stopped = False
             if done is not None:
-                self._session.placement_table.note(state, done)
+                self.on_current(state, done)
                 return done
             return self.compile_request(state, cancel)
 
@@ -114,14 +119,14 @@ class Compiles:
                 self.run_guarded(lambda: self._state.pipeline.models(front, state))
         elif upto == "placed":
             self.run_guarded(lambda: self._state.pipeline.place(graph, state, clock))
-        return None if self._session.stale else self._session.result
+        return None if self._state.stale else self._state.result
 
     @property
     def stage(self) -> str:
         """See `Session.stage`."""
         with self._state.edit_lock:
-            if self._session.result is not None and not self._session.stale:
-                return "ran" if self._state.ran is self._session.result else "netlisted"
+            if self._state.result is not None and not self._state.stale:
+                return "ran" if self._state.ran is self._state.result else "netlisted"
             if self._state.traced is None:
                 return "empty"
             return self._state.pipeline.last_known_stage(self._state.history.state) or "traced"
@@ -130,7 +135,7 @@ class Compiles:
         """See `Session.first_placement`."""
         with self._state.work_lock, no_collections():
             state, pipeline = self._state.history.state, self._state.pipeline
-            if self._session.result is not None or state.options.training is not None:
+            if self._state.result is not None or state.options.training is not None:
                 return None
             with self._state.edit_lock:
                 self._state.cancel = cancel = threading.Event()
@@ -153,7 +158,7 @@ class Compiles:
                 self._state.results.store(state.key, result)
             if not self.show(state, result):
                 raise Cancelled("another edit came while this one was compiled")
-            self._session.placement_table.note(state, result)
+            self.on_current(state, result)
             return result
 
     def show(self, state: Request, result: CompileResult) -> bool:
@@ -161,11 +166,11 @@ class Compiles:
         with self._state.edit_lock:
             if state != self._state.history.state:
                 return False
-            self._session.timings = {k: v for k, v in self._session.timings.items() if k == "trace"} | result.timings
-            self._session.result, self._session.stale, self._session.error = result, False, None
+            self._state.timings = {k: v for k, v in self._state.timings.items() if k == "trace"} | result.timings
+            self._state.result, self._state.stale, self._state.error = result, False, None
             self._state.runner = None
-            self._session.rev += 1
-            self._session.problems = list(result.diagnostics)
+            self._state.rev += 1
+            self._state.problems = list(result.diagnostics)
         self._state.events.emit("compiled", result)
         self._state.events.emit("stale", False)
         return True
@@ -186,7 +191,7 @@ class Compiles:
             self._state.cancel.set()
             self._state.cancel = cancel = threading.Event()
             self._state.stopped, self._state.crash = False, None
-            self._session.error = None
+            self._state.error = None
             state = self._state.history.state
 
             def work() -> None:
@@ -207,10 +212,10 @@ class Compiles:
         while True:
             wait_for(self._state.worker, None if end is None else max(0.0, end - time.monotonic()))
             with self._state.edit_lock:
-                if self._session.error is not None:
-                    raise self._session.error
-                if self._session.result is not None and not self._session.stale:
-                    return self._session.result
+                if self._state.error is not None:
+                    raise self._state.error
+                if self._state.result is not None and not self._state.stale:
+                    return self._state.result
                 if self._state.crash is not None:
                     raise self._state.crash
                 if self._state.stopped:
@@ -227,11 +232,11 @@ class Compiles:
             self._state.events.emit("cancelled")
             raise
         except TbudaError as error:
-            self._session.error = error
-            self._session.problems = list(error.diagnostics) or [
-                Diagnostic("error", self._session.name, type(error).__name__, str(error))
+            self._state.error = error
+            self._state.problems = list(error.diagnostics) or [
+                Diagnostic("error", self._state.name, type(error).__name__, str(error))
             ]
-            for problem in self._session.problems:
+            for problem in self._state.problems:
                 self._state.events.emit("problem", problem)
             raise
 
@@ -245,6 +250,50 @@ class Compiles:
             front = self.run_guarded(lambda: self.front(self._state.history.state))
         return front.passed if stage == "passed" else front.lowered
 
+    # -- placements ------------------------------------------------------------------------------------------------
+    @property
+    def request(self) -> Request:
+        """What the next compile is asked for."""
+        return self._state.request
+
+    def placed(self, state: Request | None = None, cancel: threading.Event | None = None) -> PlacedOps:
+        """See `Session.placed`."""
+        with self._state.work_lock:
+            return self._state.pipeline.place(self.trace(), state or self._state.request, Clock(None, cancel))[1]
+
+    def placed_after(self, *edits: Command, cancel: threading.Event | None = None) -> PlacedOps:
+        """The placement of the current state with edits made to it; nothing is changed."""
+        return self.placed(self.state_after(*edits), cancel)
+
+    def state_after(self, *edits: Command | Override) -> Request:
+        """The current state with edits made to it, as `placed` and `preview` take it; nothing is done."""
+        state = self._state.request
+        for edit in edits:
+            state = (edit if isinstance(edit, Command) else SetOverride(edit)).apply(state)
+        return state
+
+    @no_collections()
+    def whatif(self, *edits: Command | Override, queues: bool = True, cancel: threading.Event | None = None) -> WhatIf:
+        """See `Session.whatif`."""
+        now, then = self._state.request, self.state_after(*edits)
+        return compare_placed(self.placed(now, cancel), self.placed(then, cancel), queues=queues)
+
+    def free_table(self, op: str, kinds: Sequence[str], *extra: Override) -> OpModels:
+        """The candidates of an op as if no override of these kinds addressed it, and as if others did."""
+        state = self._state.request
+        rest = tuple(o for o in state.overrides if not (o.kind in kinds and o.matches([op])))
+        return self._state.pipeline.free_table(self.front(state), state.options, (*rest, *extra), op)
+
+    def time(self, result: CompileResult | None = None) -> BatchTime:
+        """See `Session.time`."""
+        timed = self.compile() if result is None else result
+        with contextlib.suppress(TbudaError):
+            placed = self.placed()
+            if placed.complete and placed.placement() is timed.placement:
+                return time_of(placed)
+        return batch_time(timed, timed.options.microbatch)
+
     def front(self, state: Request) -> FrontEndResult:
+        """The graphs of a state behind passes and lowering."""
         clock = self.clock(None)
         return self._state.pipeline.front(self.trace(), state, clock)

@@ -49,7 +49,7 @@ from tbuda_lab.core.session.islands import Curve, Islands, search_islands
 from tbuda_lab.core.session.journal import Journal, read_overrides
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.compiles import Compiles
     from tbuda_lab.core.session.state import SessionState
 
 Found = Callable[[int, float, Callable[[], PlacedOps]], None]
@@ -150,8 +150,8 @@ def parse_sentence(text: str) -> Command | str:
 class Edits:
     """The edits of a session: commands, one undo stack, checkpoints, the journal."""
 
-    def __init__(self, session: Session, state: SessionState) -> None:
-        self._session, self._state = session, state
+    def __init__(self, state: SessionState, compiles: Compiles) -> None:
+        self._state, self._compiles = state, compiles
 
     def apply(self, *edits: Command | Override, label: str = "", source: str = "code") -> None:
         """See `Session.apply`."""
@@ -166,19 +166,19 @@ class Edits:
         """See `Session.attempt`."""
         commands = tuple(e if isinstance(e, Command) else SetOverride(e) for e in edits)
         if not commands:
-            return self._session.compile()
+            return self._compiles.compile()
         self._before(commands)
         with self._state.edit_lock:
             future = self._state.history.undone
             step = self._state.history.do(commands, label, source)
         self._on_change(step.label)
         try:
-            return self._session.compile()
+            return self._compiles.compile()
         except TbudaError as error:
             with self._state.edit_lock:
                 gone = not isinstance(error, Cancelled) and self._state.history.forget(step, future)
-                if gone and self._session.result is not None:
-                    self._session.error, self._session.problems = None, list(self._session.result.diagnostics)
+                if gone and self._state.result is not None:
+                    self._state.error, self._state.problems = None, list(self._state.result.diagnostics)
             if gone:
                 self._on_change(f"{step.label} refused")
             raise
@@ -199,9 +199,9 @@ class Edits:
             raise InputError("optimise takes seconds or steps, one of the two")
         if seconds is None and (found is not None or enough is not None):
             raise InputError("a search that is followed, or ended early, is limited by seconds, not by steps")
-        state, compiles = self._state, self._session.compiles
+        state, compiles = self._state, self._compiles
         with state.work_lock:
-            graph = compiles.run_guarded(self._session.trace)
+            graph = compiles.run_guarded(compiles.trace)
             request = state.history.state
             with state.edit_lock:
                 state.cancel = cancel = threading.Event()
@@ -224,7 +224,7 @@ class Edits:
     def _watch(self, found: Found | None, enough: threading.Event | None) -> SearchWatch | None:
         if found is None and enough is None:
             return None
-        hear, device = found, self._session.device
+        hear, device = found, self._state.device
 
         def heard(steps: int, cycles: float, outcome: Callable[[], Outcome]) -> None:
             if hear is not None:
@@ -264,11 +264,11 @@ class Edits:
         """See `Session.optimise` with islands."""
         if type(steps) is not int or steps < 1:
             raise InputError(f"a round of islands has one step or more, not {steps!r}")
-        if self._session.options.training is not None:
+        if self._state.request.options.training is not None:
             raise not_supported("islands of a session that trains", "optimise(steps=...) without islands")
-        state, compiles = self._state, self._session.compiles
+        state, compiles = self._state, self._compiles
         with state.work_lock:
-            graph = compiles.run_guarded(self._session.trace)
+            graph = compiles.run_guarded(compiles.trace)
             request = state.history.state
             with state.edit_lock:
                 state.cancel = cancel = threading.Event()
@@ -286,7 +286,7 @@ class Edits:
     ) -> tuple[CompileOptions, Curve]:
         """The options of the lowering and the rounds that islands find, and the curve of both."""
         pipeline = self._state.pipeline
-        lowered = search_lowering(pipeline, graph, request, self._session.compiles.clock(cancel), None, TRIALS)
+        lowered = search_lowering(pipeline, graph, request, self._compiles.clock(cancel), None, TRIALS)
 
         def search(options: CompileOptions, islands: Islands) -> tuple[CompileOptions, Curve]:
             asked = request.overrides, self.names_of
@@ -302,7 +302,7 @@ class Edits:
         return options, (*start, *curve)
 
     def _curve(self) -> tuple[tuple[int, float], ...]:
-        result = self._session.result
+        result = self._state.result
         report = result.placement.report if result is not None else None
         return report.curve if report is not None else ()
 
@@ -393,14 +393,13 @@ class Edits:
         with self._state.edit_lock:
             state = self._state.history.state
             self._state.cancel.set()
-            self._session.error = None
-            if self._state.journal is not None and not self._state.history.open:
-                self._state.journal.write(self._state.history, self.resolve)
+            self._state.error = None
+            self._state.write_journal()
             entry: CompileResult | None = self._state.results.get(state.key)
-            newly_stale = entry is None and not self._session.stale
-            self._session.stale = self._session.stale or entry is None
+            newly_stale = entry is None and not self._state.stale
+            self._state.stale = self._state.stale or entry is None
         if entry is not None:
-            self._session.compiles.show(state, entry)
+            self._compiles.show(state, entry)
         self._state.events.emit("edited", label)
         if newly_stale:
             self._state.events.emit("stale", True)
@@ -422,9 +421,9 @@ class Edits:
             older = [o for o in (*self._state.history.first.overrides, *result) if not o.is_named]
         if not new and not older:
             return
-        if queues and self._session.result is None and any(o.kind == "queue_channel" for o in (*new, *older)):
+        if queues and self._state.result is None and any(o.kind == "queue_channel" for o in (*new, *older)):
             with contextlib.suppress(TbudaError):
-                self._session.compile()
+                self._compiles.compile()
         try:
             self._state.names = tuple(dict.fromkeys((*self._state.names, *self._all_names())))
         except TbudaError:
@@ -435,18 +434,8 @@ class Edits:
         """Names that an override may address: of the lowered graph, and of ops that are fused into others as long as no
         override names them."""
         with self._state.work_lock:
-            front = self._session.compiles.run_guarded(lambda: self._session.compiles.front(self._state.history.state))
+            front = self._compiles.run_guarded(lambda: self._compiles.front(self._state.history.state))
         return (*front.lowered.nodes, *front.inner)
-
-    def resolve(self, override: Override) -> tuple[str, ...]:
-        """The names that an override addresses, for the journal."""
-        return self._matches(override, self._state.names)
-
-    def _matches(self, override: Override, names: Sequence[str]) -> tuple[str, ...]:
-        queues: tuple[str, ...] = ()  # those between epochs are known once something is placed
-        if override.kind == "queue_channel" and self._session.result is not None:
-            queues = tuple(self._session.result.placement.queues)
-        return tuple(override.matches(dict.fromkeys((*names, *queues))))
 
     @property
     def journal_path(self) -> Path | None:
@@ -464,32 +453,32 @@ class Edits:
             return override.target
         if isinstance(override.target, str):
             return (override.target,)
-        return self._matches(override, self._all_names())
+        return self._state.matches(override, self._all_names())
 
     def save(self, path: str | Path) -> Path:
         """See `Session.save`."""
-        journal = Journal(Path(path), self._session._header())
+        journal = Journal(Path(path), self._state.header())
         self._learn_names(queues=True)
         with self._state.edit_lock:
             self._state.journal = journal
-            self._state.journal.write(self._state.history, self.resolve)
+            journal.write(self._state.history, lambda override: self._state.matches(override, self._state.names))
         return Path(path)
 
     def to_python(self) -> str:
         """See `Session.to_python`."""
-        result = self._session.result
+        result = self._state.result
         names = (
             []
             if result is None
             else list(dict.fromkeys([*result.placement.schedule, *result.lowered.nodes, *result.placement.queues]))
         )
         text = override_python if result is None else lambda o: named_python(o, names)
-        options = self._session.options
+        options = self._state.request.options
         changes = options_changed(self._state.history.first.options, options)
         if options.precision:
             changes["precision"] = options.precision
         calls = SetOptions(**changes).python() + "\n" if changes else ""
-        return calls + "".join(text(o) + "\n" for o in self._session.overrides)
+        return calls + "".join(text(o) + "\n" for o in self._state.request.overrides)
 
     def checkpoint(self, name: str) -> None:
         """See `Session.checkpoint`."""
@@ -499,8 +488,7 @@ class Edits:
             if not name or name == "now":
                 raise InputError("a checkpoint needs a name other than 'now'")
             self._state.history.mark(name)
-            if self._state.journal is not None:
-                self._state.journal.write(self._state.history, self.resolve)
+            self._state.write_journal()
 
     @property
     def checkpoints(self) -> tuple[str, ...]:

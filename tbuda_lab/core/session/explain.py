@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tbuda_lab.core.balancer.types import Reason
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import epoch_limits
 from tbuda_lab.core.errors import InputError, TbudaError, quantity
 from tbuda_lab.core.overrides import Override, target_text
@@ -17,12 +19,10 @@ from tbuda_lab.core.placer import why as placer_why
 from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility, refusal_text
 from tbuda_lab.core.session.commands import ResizeOp
+from tbuda_lab.core.session.compiles import Compiles
 from tbuda_lab.core.session.legal import LegalTable
 from tbuda_lab.core.session.records import OverrideRecord
 from tbuda_lab.core.session.whatif import time_of
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +56,8 @@ class OpCard:
         return f"<table><caption>{escape(self.op)}</caption>{rows}</table>" + (f"<ul>{calls}</ul>" if calls else "")
 
 
-def card_of(session: Session, op: str) -> OpCard:
-    """The card of an op of the current result; compiles what is not compiled. Raises `InputError` with near names."""
-    import difflib
-
-    result = session.compile()
+def card_of(result: CompileResult, records: Iterable[OverrideRecord], op: str) -> OpCard:
+    """The card of an op of a result. records: of the overrides there are. Raises `InputError` with near names."""
     placement = result.placement
     if op not in placement.ops:
         near = difflib.get_close_matches(op, list(placement.ops), n=3, cutoff=0.3)
@@ -91,8 +88,8 @@ def card_of(session: Session, op: str) -> OpCard:
         facts.append(("limiter cycles", f"{limiter:,} ({what}); of the epoch {epoch.limiter_cycles:,}"))
     table = placement.models[op]
     facts.append(("candidates", f"{len(table.legal()):,} legal of {len(table.rows):,}"))
-    records = tuple(r for r in session.records if op in r.matched)
-    return OpCard(op, tuple((name, str(text)) for name, text in facts if str(text)), records)
+    own = tuple(r for r in records if op in r.matched)
+    return OpCard(op, tuple((name, str(text)) for name, text in facts if str(text)), own)
 
 
 _ALTERNATIVES = 5
@@ -255,14 +252,14 @@ def _against(placed: PlacedOps, op: str, table: LegalTable, size: tuple[int, int
     return ""
 
 
-def provenance(session: Session, op: str) -> str:
+def provenance(compiles: Compiles, op: str) -> str:
     """A sentence or two. Raises `InputError` for a name that is not placed."""
-    placed = session.placed()
+    placed = compiles.placed()
     if op not in placed.problem.number:
         raise InputError(f"{op!r} is not an op of the placed graph")
-    state = session.request
+    state = compiles.request
     current = placed.ops()[op]
-    matching = [o for o in session.overrides if o.matches([op])]
+    matching = [o for o in state.overrides if o.matches([op])]
     fixed = {o.kind: o for o in matching}
     sentences: list[str] = []
     if "op_size" in fixed:
@@ -272,8 +269,8 @@ def provenance(session: Session, op: str) -> str:
     others = sorted(fixed.keys() - {"op_size", "op_placement"})
     if others:
         sentences.append(f"Also fixed: {', '.join(others)}.")
-    policy = placed.policy or session.options.balancer_policy
-    base = session.placed(dataclasses.replace(state, overrides=state.base)).ops().get(op)
+    policy = placed.policy or state.options.balancer_policy
+    base = compiles.placed(dataclasses.replace(state, overrides=state.base)).ops().get(op)
     place = current.size, current.start, current.transposed
     if base is not None and (base.size, base.start, base.transposed) == place:
         sentences.append(f"The policy {policy} chose it for the whole model; later edits did not change it.")

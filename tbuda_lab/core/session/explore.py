@@ -36,7 +36,7 @@ from tbuda_lab.core.overrides import Override, from_json, to_json
 from tbuda_lab.core.session.journal import read_journal, read_overrides, replay
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.compile_session import CompileSession
 
 DEFAULT_OBJECTIVES = ("samples/s:max", "chips:min")
 
@@ -52,7 +52,7 @@ class Explore:
 
     def __init__(
         self,
-        session: Session,
+        session: CompileSession,
         space: Mapping[str, Any] | Space,
         objectives: Sequence[str] = DEFAULT_OBJECTIVES,
         require: Sequence[str] = (),
@@ -85,7 +85,7 @@ class Explore:
         self._begin(session, plan, out, engine, send_weights, cache, on_change)
 
     @classmethod
-    def resume(cls, session: Session, folder: str | Path, engine: Any = None, **settings: Any) -> Explore:
+    def resume(cls, session: CompileSession, folder: str | Path, engine: Any = None, **settings: Any) -> Explore:
         """The exploration of a folder, of the same model. settings: send_weights, cache, on_change. Raises `InputError`
         for a folder of another model."""
         self = cls.__new__(cls)
@@ -96,7 +96,7 @@ class Explore:
 
     def _begin(
         self,
-        session: Session,
+        session: CompileSession,
         plan: Plan,
         out: str | Path | None,
         engine: Any,
@@ -214,17 +214,16 @@ class Explore:
             raise InputError(f"{key!r} is {'no' if not found else 'not one'} trial of this exploration")
         return found[0]
 
-    def open(self, key: str | int) -> Session:
+    def open(self, key: str | int) -> CompileSession:
         """A session on a trial's device with its options and overrides; nothing is compiled yet, and compiling comes to
         the trial's placement. It answers why a point was refused, too."""
-        from tbuda_lab.core.session.session import Session
-
         point = self.trial(key).point
         base = self.plan.space
         options = CompileOptions(**options_from_json(base.options(dict(point), self.plan.options)))
         overrides = [from_json(record) for record in base.override_sets.get(point.get(OVERRIDES, ""), ())]
         device = self.device_of(point)
-        session = Session(self.session.model, self.session.sample_inputs, device, options, overrides, self.session.name)
+        own = self.session
+        session = type(own)(own.model, own.sample_inputs, device, options, overrides, own.name)
         session.source = tuple(self.words(key))
         return session
 
@@ -267,7 +266,7 @@ class Explore:
         return Path(path)
 
 
-def space_of(session: Session, space: Mapping[str, Any]) -> Space:
+def space_of(session: CompileSession, space: Mapping[str, Any]) -> Space:
     """A space from what Python has. Raises `InputError`."""
     axes = dict(space)
     sets: dict[str, list[Any]] = {}
@@ -299,7 +298,7 @@ def file_overrides(path: Path) -> tuple[Override, ...]:
     return history.state.overrides
 
 
-def _base_options(session: Session, space: Space) -> dict[str, Any]:
+def _base_options(session: CompileSession, space: Space) -> dict[str, Any]:
     """The session's options that no axis says. Raises `NotSupported` for one that trains."""
     if session.options.training is not None:
         raise not_supported("exploring a session that trains", "explore the inference of the model")

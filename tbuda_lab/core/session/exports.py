@@ -14,7 +14,7 @@ import shlex
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import CompileResult, check_netlist
@@ -24,12 +24,9 @@ from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.files import atomic_file, atomic_text, csv_text, file_stem
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import to_json
+from tbuda_lab.core.session.compile_session import CompileSession
 from tbuda_lab.core.session.journal import OVERRIDES_FORMAT
-from tbuda_lab.core.session.opening import IMAGE_MODULES
 from tbuda_lab.core.session.records import records_of
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
 
 MODEL = "MODEL.py:FUNCTION"
 EDITS = "SESSION.buda.json"
@@ -89,7 +86,7 @@ def register(kind: ExportKind) -> ExportKind:
 class Export:
     """One export: what, to which file, with which settings (those not given have their defaults)."""
 
-    session: Session
+    session: CompileSession
     kind: ExportKind
     path: Path
     settings: Mapping[str, bool | int | str]
@@ -141,7 +138,7 @@ class Export:
         return self.path
 
 
-def _origin(session: Session) -> list[str]:
+def _origin(session: CompileSession) -> list[str]:
     """The part of a command line that leads to the same placement."""
     model = session.source[0] if session.source else MODEL
     if session.journal_path is not None:
@@ -158,7 +155,7 @@ def _origin(session: Session) -> list[str]:
     return words
 
 
-def plan(session: Session, what: str, path: str | Path | None = None, /, **settings: Any) -> Export:
+def plan(session: CompileSession, what: str, path: str | Path | None = None, /, **settings: Any) -> Export:
     """An export that is not written yet. path: default is the session's name, as far as it is one of a file, with the
     kind's suffix.
 
@@ -177,7 +174,7 @@ def plan(session: Session, what: str, path: str | Path | None = None, /, **setti
 
 
 # -- the kinds ---------------------------------------------------------------------------------------------------------
-def export_netlist(session: Session, path: str | Path, *, cycles: bool = True, validate: bool = False) -> None:
+def export_netlist(session: CompileSession, path: str | Path, *, cycles: bool = True, validate: bool = False) -> None:
     """Write the netlist (YAML), and beside it `NAME.cycles.csv` with what each op costs.
 
     validate: read the text back first and check it as strictly as there is. Raises `NetlistError` for a finding, and
@@ -194,7 +191,7 @@ def export_netlist(session: Session, path: str | Path, *, cycles: bool = True, v
         write_cycles_csv(result, cycles_path(path))
 
 
-def overrides_text(session: Session, form: str = "python") -> str:
+def overrides_text(session: CompileSession, form: str = "python") -> str:
     """The current overrides as a Python script with PyBuda's calls, or as JSON that `load_overrides` reads."""
     if form == "python":
         body = session.to_python()
@@ -205,7 +202,7 @@ def overrides_text(session: Session, form: str = "python") -> str:
     return f'{{"format": "{OVERRIDES_FORMAT}",\n"overrides": [\n{body}\n]}}\n'
 
 
-def export_overrides(session: Session, path: str | Path, *, form: str = "python") -> None:
+def export_overrides(session: CompileSession, path: str | Path, *, form: str = "python") -> None:
     """Write the overrides of the next compile. form: "python" or "json"; both: the one at `path`, the other beside it
     with the other suffix."""
     path = Path(path)
@@ -227,7 +224,7 @@ def _cycles_beside(path: Path, *, cycles: bool, **_: Any) -> list[Path]:
     return [cycles_path(path)] if cycles else []
 
 
-def op_columns(session: Session) -> dict[str, list[Any]]:
+def op_columns(session: CompileSession) -> dict[str, list[Any]]:
     """What `export_table` writes, column by column: one row per op in schedule order."""
     result = session.compile()
     frame = session.frames.ops(result)
@@ -243,7 +240,7 @@ def op_columns(session: Session) -> dict[str, list[Any]]:
     return op_columns
 
 
-def export_table(session: Session, path: str | Path) -> None:
+def export_table(session: CompileSession, path: str | Path) -> None:
     """Write one line per op in schedule order: its place, its candidate, kernel and limiter cycles per input and what
     limits it, bytes of L1, and which of its properties were asked for by an override.
 
@@ -259,7 +256,7 @@ def export_table(session: Session, path: str | Path) -> None:
         stream.write(csv_text([columns, *rows]))
 
 
-def _write_parquet(session: Session, path: Path) -> None:
+def _write_parquet(session: CompileSession, path: Path) -> None:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -272,7 +269,7 @@ def _write_parquet(session: Session, path: Path) -> None:
         parquet.write_table(table, scratch)
 
 
-def export_trace(session: Session, path: str | Path, *, batch: int = 8) -> None:
+def export_trace(session: CompileSession, path: str | Path, *, batch: int = 8) -> None:
     """Write when each op works and what it waits for over `batch` inputs, as Chrome trace JSON."""
     if batch < 1:
         raise InputError("a trace needs at least one input")
@@ -344,7 +341,7 @@ _sizes: dict[int, tuple[weakref.ref[CompileResult], dict[bool, int]]] = {}
 
 
 def export_tti(
-    session: Session, path: str | Path, *, weights: bool = True, dump_format: str = "default", name: str = ""
+    session: CompileSession, path: str | Path, *, weights: bool = True, dump_format: str = "default", name: str = ""
 ) -> None:
     """Write a device image: netlist, weights, the traced graph and what it was compiled for, in one archive, which
     `TTDevice.load_image`, `tbuda run` and `Session.open` take without the model. Compiles what is not compiled.
@@ -356,7 +353,7 @@ def export_tti(
 
     result = session.compile()
     title = name or session.name
-    modules = IMAGE_MODULES.get(session) or model_facts(session.model, title, result.graph)
+    modules = session.image_modules or model_facts(session.model, title, result.graph)
     loaded = loaded_of(result, title, modules)
     if result.options.training is not None:
         trainer = session.trainer
@@ -364,7 +361,7 @@ def export_tti(
     write_image(path, loaded, weights=weights, dump_format=dump_format)
 
 
-def preview_tti(session: Session, *, weights: bool = True, dump_format: str = "default", name: str = "") -> str:
+def preview_tti(session: CompileSession, *, weights: bool = True, dump_format: str = "default", name: str = "") -> str:
     """The device and about how large the archive will be."""
     device = session.device
     chips = f"{len(device.chips)} chips" if len(device.chips) > 1 else "1 chip"

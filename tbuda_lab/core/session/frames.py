@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tbuda_lab.core.compiler import CompileResult
     from tbuda_lab.core.device import DeviceSpec
     from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
-    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.compiles import Compiles
+    from tbuda_lab.core.session.state import SessionState
 
 _RESULTS = 8
 _GRAPHS = 8
@@ -93,9 +94,9 @@ class ResultFrames:
 class Frames:
     """What views show of a session, as columns: `session.frames.get("ops")`."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._by_result = ResultFrames(lambda result: session.time(result))
+    def __init__(self, state: SessionState, compiles: Compiles) -> None:
+        self._state, self._compiles = state, compiles
+        self._by_result = ResultFrames(compiles.time)
 
     def of(self, result: CompileResult) -> list[Frame]:
         """The frames of one result, made once."""
@@ -108,21 +109,21 @@ class Frames:
     def ops_frame(self, placed: PlacedOps) -> Frame:
         """The frame "ops" of a placement of this session, before there is a netlist of it; its result has the same."""
         return self._by_result.placement(
-            placed.problem.graph, placed.placement(), self._session.device, lambda: time_of(placed)
+            placed.problem.graph, placed.placement(), self._state.device, lambda: time_of(placed)
         )
 
     def graph(self, stage: str) -> Frame:
         """The graph of a stage; runs what has to run for it."""
-        result = self._session.result
-        if stage == "traced" and result is not None and not self._session.stale:
+        result = self._state.result
+        if stage == "traced" and result is not None and not self._state.stale:
             return self._by_result.graph(result.graph, stage)  # it says what the host runs
-        return self._by_result.graph(self._session.graph(stage), stage)
+        return self._by_result.graph(self._compiles.graph(stage), stage)
 
     def all(self) -> Sequence[Frame]:
         """Everything there is now; nothing is compiled."""
-        session = self._session
-        frames = [summary_frame(session.device, session.name), problems_frame(session.problems)]
-        return frames + (self.of(session.result) if session.result is not None else [])
+        state = self._state
+        frames = [summary_frame(state.device, state.name), problems_frame(state.problems)]
+        return frames + (self.of(state.result) if state.result is not None else [])
 
     def get(self, key: str) -> Frame:
         """The frame of a key: "summary", "problems", "graph:<stage>", "ops" or "netlist" (the last two of the current

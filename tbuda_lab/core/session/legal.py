@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
@@ -21,11 +22,9 @@ from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer.interactive.placed_ops import EpochFacts, PlacedOps
 from tbuda_lab.core.placer.model.edge_compatibility import refusal_text
 from tbuda_lab.core.placer.model.problem import Problem
+from tbuda_lab.core.run_control import no_collections
+from tbuda_lab.core.session.compiles import Compiles
 from tbuda_lab.core.session.whatif import time_of
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
-
 
 FACTORS = (1, 2, 3, 4, 6, 8)
 """Buffer multipliers that are offered."""
@@ -54,9 +53,9 @@ class OpChoices:
     now: CurrentChoices
 
 
-def choices_of(session: Session, op: str) -> OpChoices:
+def choices_of(compiles: Compiles, op: str) -> OpChoices:
     """What an op could be told at the shape it has. Raises `InputError` for a name that is not placed."""
-    placed, row = _current_row(session, op)
+    placed, row = _current_row(compiles, op)
     grid = (int(row["grid_r"]), int(row["grid_c"]))
     profile = placed.problem.profiles[placed.problem.number[op]]
     buffers = []
@@ -65,17 +64,17 @@ def choices_of(session: Session, op: str) -> OpChoices:
         for factor in FACTORS:
             extra = Override("input_buffer_multiplier", op, {operand: factor})
             try:
-                rows = _at(_table(session, op, ("op_size",), extra), grid)
+                rows = _at(compiles.free_table(op, ("op_size",), extra), grid)
             except TbudaError:
                 continue
             if len(rows):
                 choices.append((factor, int(rows["cycles"].min())))
         buffers.append(tuple(choices))
-    requested = {o.kind: o.value for o in session.overrides if o.matches([op])}
+    requested = {o.kind: o.value for o in compiles.request.overrides if o.matches([op])}
     return OpChoices(
         op,
-        inner_steps(session, op),
-        streams_of(session, op),
+        inner_steps(compiles, op),
+        streams_of(compiles, op),
         tuple(buffers),
         {
             "u_kt": int(row["u_kt"]),
@@ -85,20 +84,20 @@ def choices_of(session: Session, op: str) -> OpChoices:
     )
 
 
-def inner_steps(session: Session, op: str) -> tuple[tuple[int, int], ...]:
+def inner_steps(compiles: Compiles, op: str) -> tuple[tuple[int, int], ...]:
     """`Choices.u_kt` of a placed op."""
-    row = _current_row(session, op)[1]
+    row = _current_row(compiles, op)[1]
     if not int(row["u_kt"]):
         return ()
-    steps = _at(_table(session, op, ("op_size", "u_kt")), (int(row["grid_r"]), int(row["grid_c"])))
+    steps = _at(compiles.free_table(op, ("op_size", "u_kt")), (int(row["grid_r"]), int(row["grid_c"])))
     return _cheapest(steps["u_kt"], steps["cycles"])
 
 
-def streams_of(session: Session, op: str) -> tuple[tuple[tuple[str, int, int], int], ...]:
+def streams_of(compiles: Compiles, op: str) -> tuple[tuple[tuple[str, int, int], int], ...]:
     """`Choices.streams` of a placed op."""
-    row = _current_row(session, op)[1]
+    row = _current_row(compiles, op)[1]
     kinds = ("op_size", "t_stream_dir", "t_stream_shape")
-    flows = _at(_table(session, op, kinds), (int(row["grid_r"]), int(row["grid_c"])))
+    flows = _at(compiles.free_table(op, kinds), (int(row["grid_r"]), int(row["grid_c"])))
     streams: dict[tuple[str, int, int], int] = {}
     for way, r, c, cycles in zip(
         flows["stream"].tolist(),
@@ -112,22 +111,14 @@ def streams_of(session: Session, op: str) -> tuple[tuple[tuple[str, int, int], i
     return tuple(sorted(streams.items(), key=lambda s: (s[0][1] * s[0][2], s[0])))
 
 
-def _current_row(session: Session, op: str) -> tuple[PlacedOps, np.void]:
+def _current_row(compiles: Compiles, op: str) -> tuple[PlacedOps, np.void]:
     """The placement and the op's candidate in it."""
-    placed = session.placed()
+    placed = compiles.placed()
     if op not in placed.problem.number:
         raise InputError(f"{op!r} is not an op of the placed graph")
     number = placed.problem.number[op]
     row: np.void = placed.problem.tables[number].rows[placed.epoch(placed.epoch_of(number)).rows[number]]
     return placed, row
-
-
-def _table(session: Session, op: str, kinds: tuple[str, ...], *extra: Override) -> OpModels:
-    """The op's candidates without overrides of these kinds, and with others."""
-    state = session.request
-    rest = tuple(o for o in state.overrides if not (o.kind in kinds and o.matches([op])))
-    front = session.compiles.front(state)
-    return session._state.pipeline.free_table(front, state.options, (*rest, *extra), op)
 
 
 def _at(table: OpModels, grid: tuple[int, int]) -> np.ndarray:
@@ -256,6 +247,16 @@ def _corners(rows: int, cols: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     top, left = y[None, None, :, None] * (cols + 1), x[None, None, None, :]
     corners = np.stack(np.broadcast_arrays(low + right, top + right, low + left, top + left))
     return inside, corners, np.uint32(1) << x.astype(np.uint32)
+
+
+@no_collections()
+def legal_of(compiles: Compiles, op: str) -> LegalTable:
+    """See `Session.legal`."""
+    placed = compiles.placed()
+    if op not in placed.problem.number:
+        near = difflib.get_close_matches(op, placed.problem.order, n=3, cutoff=0.3) if isinstance(op, str) else []
+        raise InputError(f"{op!r} is not an op of the placed graph" + (f"; near it: {', '.join(near)}" if near else ""))
+    return legal_table(placed, op, compiles.free_table(op, ("op_size",)))
 
 
 def legal_table(placed: PlacedOps, op: str, table: OpModels) -> LegalTable:

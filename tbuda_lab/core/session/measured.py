@@ -14,7 +14,7 @@ from tbuda_lab.core.measured.model_ops import model_estimates
 from tbuda_lab.core.measured.overlay import MeasuredOverlay, overlay
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.compiles import Compiles
     from tbuda_lab.core.session.state import SessionState
 
 FEWEST = 0.25
@@ -24,8 +24,8 @@ FEWEST = 0.25
 class Measured:
     """The profile of a session and what it says of the present placement."""
 
-    def __init__(self, session: Session, state: SessionState) -> None:
-        self._session, self._state = session, state
+    def __init__(self, state: SessionState, compiles: Compiles) -> None:
+        self._state, self._compiles = state, compiles
         self._match: Match | None = None
         self._kernels = packaged_kernels()
         self._overlay: tuple[int, MeasuredOverlay] | None = None
@@ -40,7 +40,7 @@ class Measured:
         table = self._kernels if kernels is None else load_kernels(Path(kernels))
         profile = path if isinstance(path, MeasuredProfile) else read_profile(path)
         machine_of(profile.arch)
-        found = match_profile(profile, self._session.trace())
+        found = match_profile(profile, self._compiles.trace())
         heavy = [
             op
             for op in (*(p.measured for p in found.pairs), *found.unmatched)
@@ -50,7 +50,7 @@ class Measured:
         if not found.pairs or matched < FEWEST * len(heavy):
             raise InputError(
                 f"{profile.name} is a profile of another model: {matched} of its {len(heavy)} products "
-                f"have a partner in {self._session.name!r}; tbuda_lab.widgets.open_profile shows it alone"
+                f"have a partner in {self._state.name!r}; tbuda_lab.widgets.open_profile shows it alone"
             )
         self._match, self._kernels, self._overlay = found, table, None
         result = self.overlay()
@@ -61,11 +61,11 @@ class Measured:
         """See `Session.measured`; compiles what is not compiled yet. Raises `InputError` where no profile is loaded."""
         if self._match is None:
             raise InputError('no profile is loaded: session.load_profile("ops_perf_results.csv")')
-        result = self._session.compile()
+        result = self._compiles.compile()
         if self._overlay is None or self._overlay[0] != id(result):
             self._overlay = id(result), overlay(self._match, result, self._kernels)
         return self._overlay[1]
 
     def estimates(self, arch: str, cores: int, kernels: KernelTable | None = None) -> Mapping[str, Estimate]:
         """By traced op what it would take of a stack that runs ops one by one; see `Session.run_by_op`."""
-        return model_estimates(self._session.trace(), kernels or self._kernels, machine_of(arch), cores)
+        return model_estimates(self._compiles.trace(), kernels or self._kernels, machine_of(arch), cores)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.device import load_device
+from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule, from_pybuda, with_loss
@@ -22,46 +21,63 @@ from tbuda_lab.core.frontend.torch_model.audit import audit
 from tbuda_lab.core.frontend.torch_model.training import train_tables
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import TRAINABLE
-from tbuda_lab.core.options import CompileOptions, TrainingOptions
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session.compiles import as_sample
 from tbuda_lab.core.session.journal import read_journal
+from tbuda_lab.core.session.state import SessionState
 from tbuda_lab.core.session.training import pybuda_module
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
-    from tbuda_lab.core.tti import LoadedImage, ModuleFacts
-
-IMAGE_MODULES: weakref.WeakKeyDictionary[Session, tuple[ModuleFacts, ...]] = weakref.WeakKeyDictionary()
-"""Sessions opened on images: the modules that the graph was traced from."""
+    from tbuda_lab.core.tti import LoadedImage
 
 
-def open_session(
-    kind: type[Session], path: Path, model: Any = None, sample_inputs: Any = (), **settings: Any
-) -> Session:
-    """A session with the edits of a `*.buda.json` file or on the graph of a `*.tti` image; see `Session.open`."""
+@dataclasses.dataclass(frozen=True)
+class Opening:
+    """What a session begins with, read from a file. journal: the file that its edits go on to; image: the device image
+    that it was read from."""
+
+    model: Any
+    sample_inputs: Any
+    device: str | DeviceSpec
+    options: CompileOptions
+    overrides: tuple[Override, ...]
+    name: str
+    journal: Path | None = None
+    image: LoadedImage | None = None
+
+
+def read_opening(
+    path: Path,
+    model: Any = None,
+    sample_inputs: Any = (),
+    device: str | DeviceSpec | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> Opening:
+    """The edits of a `*.buda.json` file or the graph of a `*.tti` image; see `Session.open`."""
     if path.suffix.lower() == ".tti":
         if model is not None:
             raise InputError(f"{path} holds its model; leave the other one out, or open its edits with it")
-        session = open_image(kind, path, **settings)
+        opening = _read_image(path, device, parameters or {})
         if isinstance(sample_inputs, torch.Tensor) or len(sample_inputs):
-            session.sample_inputs = as_sample(sample_inputs)
-        return session
+            opening = dataclasses.replace(opening, sample_inputs=as_sample(sample_inputs))
+        return opening
     if path.suffix in (".yaml", ".yml"):
         raise InputError(
             f"{path} is a netlist, and a session compiles a model; tbuda_lab.widgets.open_netlist shows it, "
             "`tbuda netlist run` runs it"
         )
+    if parameters is not None:
+        raise InputError(f"{path} holds edits; parameters are those of an image that was written without weights")
     if model is None:
         raise InputError(f"{path} holds edits; give the model and its sample inputs as well")
     head = read_journal(path).header
-    device = settings.pop("device", None) or load_device(head.device, harvested_rows=head.harvested_rows)
-    return kind(model, sample_inputs, device, head.options, head.overrides, head.name, journal=path, **settings)
+    device = device or load_device(head.device, harvested_rows=head.harvested_rows)
+    return Opening(model, sample_inputs, device, head.options, head.overrides, head.name, path)
 
 
-def open_image(
-    kind: type[Session], path: Path, parameters: Mapping[str, Any] | None = None, **settings: Any
-) -> Session:
-    """A session on the graph of an image, with its device, options and overrides; see `Session.open`.
+def _read_image(path: Path, device: str | DeviceSpec | None, parameters: Mapping[str, Any]) -> Opening:
+    """The graph of an image, with its device, options and overrides.
 
     Raises `InputError` for an image without weights where `parameters` does not give them.
     """
@@ -75,30 +91,26 @@ def open_image(
             f"{path} is an image in sections, of which the host runs some: TTDevice.load_image and `tbuda "
             "run` run it; give the model itself to open it in a session"
         )
-    graph = with_parameters(loaded.graph, {n: _array(v) for n, v in (parameters or {}).items()})
-    missing = [n for n in loaded.missing if n not in (parameters or {})]
+    graph = with_parameters(loaded.graph, {n: _array(v) for n, v in parameters.items()})
+    missing = [n for n in loaded.missing if n not in parameters]
     if missing:
         raise InputError(
             f"{path} was written without weights: give them, parameters={{{missing[0]!r}: ..., ...}} "
             f"({len(missing)} tensors by name); tbuda_lab.widgets.open_tti shows it as it is"
         )
-    device = settings.pop("device", None) or loaded.device
     sample = sample_of(graph, loaded.options.microbatch)
-    session = kind(graph, sample, device, loaded.options, loaded.overrides, loaded.name, **settings)
-    session.source = (str(path),)
-    IMAGE_MODULES[session] = loaded.modules
-    if device == loaded.device:
-        _compare_once(session, loaded)
-    return session
+    opened = Opening(graph, sample, device or loaded.device, loaded.options, loaded.overrides, loaded.name)
+    return dataclasses.replace(opened, image=loaded)
 
 
-def _compare_once(session: Session, loaded: LoadedImage) -> None:
+def note_other_placement(state: SessionState, loaded: LoadedImage) -> None:
     """A note when the first compile does not give the netlist of the image: another version placed it."""
 
     def on_compile(result: CompileResult) -> None:
         stop()
-        if session.unedited and netlists.dumps(result.netlist) != netlists.dumps(loaded.netlist):
-            session.problems.append(
+        unedited = state.request == state.history.first
+        if unedited and netlists.dumps(result.netlist) != netlists.dumps(loaded.netlist):
+            state.problems.append(
                 Diagnostic(
                     "note",
                     loaded.name,
@@ -108,34 +120,33 @@ def _compare_once(session: Session, loaded: LoadedImage) -> None:
                 )
             )
 
-    stop = session.on("compiled", on_compile)
+    stop = state.events.on("compiled", on_compile)
 
 
 def _array(value: Any) -> np.ndarray:
     return value.detach().float().numpy() if isinstance(value, torch.Tensor) else np.asarray(value, np.float32)
 
 
-def training_session(
-    kind: type[Session],
-    model: Any,
-    sample_inputs: Any,
-    loss: Any,
-    sample_targets: Any,
-    training: TrainingOptions,
-    options: CompileOptions | None,
-    **session: Any,
-) -> Session:
-    """A session on a model with a loss behind it; see `Session.for_training`."""
+@dataclasses.dataclass(frozen=True)
+class TrainingOpening:
+    """What a session that trains begins with: the graph of model and loss, a sample of what it reads, how many elements
+    of a batch run one by one; modules: model, loss and sample inputs."""
+
+    graph: Graph
+    sample: dict[str, torch.Tensor]
+    batch: int
+    modules: tuple[Module, Module, Any]
+
+
+def trace_training(model: Any, sample_inputs: Any, loss: Any, sample_targets: Any) -> TrainingOpening:
+    """The graph of a model with a loss behind it; see `Session.for_training`."""
     inputs, targets = as_sample(sample_inputs), tuple(as_sample(sample_targets))
     modules = pybuda_module("model", model), pybuda_module("loss", loss)
     try:
         graph, sample, batch = _training_graph(*modules, inputs, targets, whole=False)
     except (UnsupportedOp, ModelError):
         graph, sample, batch = _training_graph(*modules, inputs, targets, whole=True)
-    whole = dataclasses.replace(options or CompileOptions(), training=training, microbatch=batch)
-    result = kind(graph, sample, options=whole, **session)
-    result.runs.trains(*modules, inputs)
-    return result
+    return TrainingOpening(graph, sample, batch, (*modules, inputs))
 
 
 def _training_graph(

@@ -17,7 +17,7 @@ from tbuda_lab.core.session.whatif import time_of
 from tbuda_lab.core.verification import Comparison
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.compiles import Compiles
     from tbuda_lab.core.session.state import SessionState
 
 MAX_FILES = 64
@@ -38,10 +38,11 @@ class PlacementRow:
 class Placements:
     """See `Session.placements`."""
 
-    def __init__(self, session: Session, state: SessionState) -> None:
-        self._session, self._state = session, state
+    def __init__(self, state: SessionState, compiles: Compiles) -> None:
+        self._state, self._compiles = state, compiles
         self._files: dict[str, tuple[Side, PlacementFacts]] = {}
         state.events.on("verified", self._on_verified)
+        compiles.on_current = self.note
 
     def note(self, state: Request, result: CompileResult) -> None:
         """A compile of a state has become the current one. Called with the work lock held."""
@@ -54,9 +55,9 @@ class Placements:
             seen = self._state.journal is not None or self._state.events.heard("compiled")
             facts = self._facts(state, result) if seen else PlacementFacts(_now(), len(result.placement.epochs))
             history.note(PlacementNote(history.free_note(label), kind, state, facts))
-        if self._state.journal is not None and known is None:
+        if known is None:
             with self._state.edit_lock:
-                self._state.journal.write(history, self._session.edits.resolve)
+                self._state.write_journal()
 
     def _origin(self, state: Request) -> tuple[str, str]:
         """The kind of a placement, and what it is called after."""
@@ -70,7 +71,7 @@ class Placements:
         placement, usable = result.placement, max(1, result.device.l1_usable)
         fullest = max((float(placement.candidate(op)["l1_total"]) for op in placement.ops), default=0.0)
         chips = len({epoch.chip for epoch in placement.epochs})
-        cycles = time_of(self._session.placed(state)).per_input
+        cycles = time_of(self._compiles.placed(state)).per_input
         return PlacementFacts(_now(), len(placement.epochs), max(1, chips), fullest / usable, float(cycles))
 
     def _on_verified(self, comparisons: list[Comparison]) -> None:
@@ -81,9 +82,8 @@ class Placements:
             return
         pcc = min(float(c.pcc) for c in comparisons)
         history.note(dataclasses.replace(note, facts=dataclasses.replace(note.facts, pcc=pcc)))
-        if self._state.journal is not None and not history.open:
-            with self._state.edit_lock:
-                self._state.journal.write(history, self._session.edits.resolve)
+        with self._state.edit_lock:
+            self._state.write_journal()
 
     @property
     def rows(self) -> tuple[PlacementRow, ...]:

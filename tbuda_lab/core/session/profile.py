@@ -19,7 +19,8 @@ from tbuda_lab.core.session.whatif import time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.balancer.types import Epoch
-    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.compiles import Compiles
+    from tbuda_lab.core.session.history import History
 
 BOUNDS = {
     "area": "area: cheapest cores × cycles",
@@ -163,13 +164,13 @@ def bound_costs(result: CompileResult, times: BatchTime) -> list[tuple[str, int]
     ]
 
 
-def cost_history(session: Session) -> list[StepCost]:
+def history_costs(compiles: Compiles, history: History) -> list[StepCost]:
     """The cost of every state from the first to the current one. States that could not be placed are left out."""
-    states = [("start", session._state.history.first)] + [(step.label, step.after) for step in session.history]
+    states = [("start", history.first)] + [(step.label, step.after) for step in history.done]
     rows = []
     for label, state in states:
         try:
-            placed = session.placed(state)
+            placed = compiles.placed(state)
         except TbudaError:
             continue
         kernels = placed.kernel_cycles

@@ -20,15 +20,14 @@ from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.frontend.eager import same, same_seeds
 from tbuda_lab.core.frontend.machine_rules import explained
 from tbuda_lab.core.runner import Runner, fill_microbatch
-from tbuda_lab.core.session.compiles import as_sample
+from tbuda_lab.core.session.compiles import Compiles, as_sample
 from tbuda_lab.core.session.op_checks import OpCheck, OpChecks, OpWatch, check_ops
 from tbuda_lab.core.verification import MIN_PCC, Comparison, compare_tensors
 from tbuda_lab.sim.io import QueueIo, RamIo
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.frontend.pybuda import Module
-    from tbuda_lab.core.session.session import Session
     from tbuda_lab.core.session.state import Events, SessionState
+    from tbuda_lab.core.session.training import Training
 
 
 INTERVAL = 0.25
@@ -142,15 +141,15 @@ class Timelines:
 class Runs:
     """What can be learnt of a run. See `Session`."""
 
-    def __init__(self, session: Session, state: SessionState) -> None:
-        self._session, self._state = session, state
+    def __init__(self, state: SessionState, compiles: Compiles, training: Training) -> None:
+        self._state, self._compiles, self._training = state, compiles, training
         self._timelines: Timelines | None = None
 
     def timeline(self, batch: int = 1, per_run: int | None = None) -> EpochTrace:
         """See `Session.timeline`."""
         if batch < 1 or (per_run is not None and per_run < 1):
             raise ValueError("a batch needs at least one input")
-        result = self._session.result if self._session.result is not None else self._session.compile()
+        result = self._state.result if self._state.result is not None else self._compiles.compile()
         with self._state.edit_lock:
             timelines = self._timelines
             if timelines is None or timelines.result is not result:
@@ -161,16 +160,16 @@ class Runs:
         self, inputs: Any = None, mode: str = "golden", min_pcc: float = MIN_PCC, *, runner: Runner | None = None
     ) -> OpChecks:
         """See `Session.verify_ops`."""
-        sample = self._session.sample_inputs if inputs is None else as_sample(inputs)
+        sample = self._state.sample_inputs if inputs is None else as_sample(inputs)
         with self._state.work_lock:
             with self._state.edit_lock:
-                if self._state.cancel.is_set() and not self._session.stale:
+                if self._state.cancel.is_set() and not self._state.stale:
                     self._state.cancel = threading.Event()  # it was meant for the work before
-            result = self._session.compile()
+            result = self._compiles.compile()
             cancel = self._state.cancel
             if runner is not None and runner.result is not result:
                 raise InputError("that runner belongs to another placement")
-            guarded = self._session.compiles.run_guarded
+            guarded = self._compiles.run_guarded
             verify_ops = guarded(lambda: check_ops(runner or Runner(result, mode), sample, min_pcc, cancel))
         self._state.events.emit("checked", verify_ops)
         return verify_ops
@@ -181,24 +180,22 @@ class Runs:
         """See `Session.run`."""
         with self._state.work_lock:
             with self._state.edit_lock:
-                if self._state.cancel.is_set() and not self._session.stale:
+                if self._state.cancel.is_set() and not self._state.stale:
                     self._state.cancel = threading.Event()  # it was meant for the work before
-            result = self._session.compile()
+            result = self._compiles.compile()
             if self._state.runner is None or self._state.runner.mode != mode:
                 self._state.runner = Runner(result, mode)
             runner, cancel = self._state.runner, self._state.cancel
             self._state.runner = None  # one that is stopped midway has queues half full
             if inputs is not None and not isinstance(inputs, Iterable):
                 raise InputError(f"run takes a list of samples, not {type(inputs).__name__}")
-            batch = [self._session.sample_inputs] if inputs is None else list(inputs)
-            samples = (
-                self._session.compiles.run_guarded(lambda: fill_microbatch(result, batch)) if inputs is None else batch
-            )
+            batch = [self._state.sample_inputs] if inputs is None else list(inputs)
+            samples = self._compiles.run_guarded(lambda: fill_microbatch(result, batch)) if inputs is None else batch
             watch: OpWatch | None = None
             if break_below is not None and samples:
 
                 def on_failure(_: OpCheck) -> None:
-                    self._session.control.pause()
+                    self._state.control.pause()
                     self._state.events.emit("checked", watch.checks if watch is not None else None)
 
                 watch = OpWatch(result, samples[0], break_below, on_failure)
@@ -206,12 +203,12 @@ class Runs:
             self._state.events.emit("stage", "run", 0.0)
             start = time.perf_counter()
             try:
-                outputs = self._session.compiles.run_guarded(
+                outputs = self._compiles.run_guarded(
                     lambda: runner.run(
                         samples,
                         lambda done, total: self._state.events.emit("run", done, total),
                         cancel,
-                        self._session.control,
+                        self._state.control,
                         LiveRun(result, self._state.events),
                     )
                 )
@@ -219,18 +216,18 @@ class Runs:
                 runner.executor.on_op = None
             if watch is not None:
                 self._state.events.emit("checked", watch.checks)
-            if self._session.result is result and (not runner.caches or runner.keeps_state):
+            if self._state.result is result and (not runner.caches or runner.keeps_state):
                 self._state.runner = runner  # generation begins anew in every run
             self._state.ran = result
-            self._session.timings["run"] = time.perf_counter() - start
+            self._state.timings["run"] = time.perf_counter() - start
             self._state.events.emit("stage", "run", 1.0)
             self._state.events.emit("ran", outputs)
             return outputs[: len(batch)]
 
     def verify(self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None) -> list[Comparison]:
         """See `Session.verify`."""
-        sample = self._session.sample_inputs if inputs is None else as_sample(inputs)
-        samples = fill_microbatch(self._session.compile(), [sample])
+        sample = self._state.sample_inputs if inputs is None else as_sample(inputs)
+        samples = fill_microbatch(self._compiles.compile(), [sample])
         with self._first_run():
             with same_seeds():  # so that both draw the same masks
                 got = self.run(samples, mode, break_below=break_below)[0]
@@ -252,27 +249,23 @@ class Runs:
             yield
         finally:
             now = self._state.runner
-            if runner is not None and runner.result is self._session.result:
+            if runner is not None and runner.result is self._state.result:
                 self._state.runner = runner
             elif now is not None and now.keeps_state:
                 self._state.runner = None
-
-    def trains(self, model: Module, loss: Module, inputs: Any = ()) -> None:
-        """The modules that the graph of a session that trains was made of, and the model's sample inputs."""
-        self._state.modules = model, loss, inputs
 
     def judge(self, sample: Any, got: Sequence[torch.Tensor], mode: str = "golden") -> list[Comparison]:
         """The outputs of a run against the model itself, which is called twice: where the second call answers something
         else, the device runs a second time as well, and those outputs are compared too ("output 0, second run"). Of a
         session that trains the loss is compared."""
         if self._state.modules is not None:
-            return [self._session.training.judge(sample, got)]
-        expected = frontend.references(self._session.model, sample)
+            return [self._training.judge(sample, got)]
+        expected = frontend.references(self._state.model, sample)
         verdicts = _compare_all(expected[0], got, "output {}")
-        verdicts = explained(verdicts, got, self._session.model, sample, MIN_PCC)
+        verdicts = explained(verdicts, got, self._state.model, sample, MIN_PCC)
         for again in expected[1:]:
             if not same(expected[0], again):
-                second = self.run(fill_microbatch(self._session.compile(), [sample]), mode)[0]
+                second = self.run(fill_microbatch(self._compiles.compile(), [sample]), mode)[0]
                 verdicts += _compare_all(again, second, "output {}, second run")
         return verdicts
 

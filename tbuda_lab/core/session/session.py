@@ -1,69 +1,37 @@
-"""The interactive face of the compiler: one model, one device, one current result. Views talk to nothing below it."""
+"""The interactive face of the compiler: a session with what is built on it: files, searches, profiles, exports."""
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
+import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
-import torch
-
-from tbuda_lab.core import frontend
-from tbuda_lab.core.analysis.memory import DramMap, L1Map
-from tbuda_lab.core.analysis.noc import LinkMap
-from tbuda_lab.core.compiler import STAGES, CompileResult, Request
-from tbuda_lab.core.compiler.cache import CompileCache
-from tbuda_lab.core.compiler.pipeline import Pipeline
-from tbuda_lab.core.device import DeviceSpec, load_device
-from tbuda_lab.core.diff import Diff
-from tbuda_lab.core.epochsim import BatchTime, EpochTrace
-from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError, not_supported
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.measured import MeasuredProfile
 from tbuda_lab.core.measured.kernels import Estimate
 from tbuda_lab.core.measured.overlay import MeasuredOverlay
 from tbuda_lab.core.options import CompileOptions, TrainingOptions
-from tbuda_lab.core.overrides import Override, refuse_malformed
 from tbuda_lab.core.passes.autograd.optimizers import optimizer_options
-from tbuda_lab.core.passes.pipeline import PassTrace
-from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
-from tbuda_lab.core.run_control import RunControl
-from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import exports
-from tbuda_lab.core.session.command import Command
-from tbuda_lab.core.session.compiles import GRAPH_STAGES, Compiles, as_sample
-from tbuda_lab.core.session.edits import Edits, Found
-from tbuda_lab.core.session.explain import OpCard, Reasons, card_of
+from tbuda_lab.core.session.compile_session import CompileSession
+from tbuda_lab.core.session.compiles import GRAPH_STAGES, as_sample
 from tbuda_lab.core.session.explore import Explore
 from tbuda_lab.core.session.find_error import ErrorReport, find_error
 from tbuda_lab.core.session.find_error.goldens import read_goldens
-from tbuda_lab.core.session.frames import Frames
-from tbuda_lab.core.session.history import EditStep, History
-from tbuda_lab.core.session.islands import Islands
-from tbuda_lab.core.session.journal import Header, Journal, read_journal, replay
-from tbuda_lab.core.session.legal import LegalTable
 from tbuda_lab.core.session.measured import Measured
-from tbuda_lab.core.session.op_checks import OpChecks
-from tbuda_lab.core.session.opening import open_session, training_session
-from tbuda_lab.core.session.placements import PlacementRow, Placements
-from tbuda_lab.core.session.profile import Profile
-from tbuda_lab.core.session.queries import Queries
-from tbuda_lab.core.session.records import OverrideRecord
-from tbuda_lab.core.session.runs import Runs
-from tbuda_lab.core.session.state import EVENTS, SessionState, register_session
-from tbuda_lab.core.session.suggest import Suggestion, Told
-from tbuda_lab.core.session.training import Training, TrainingStep
+from tbuda_lab.core.session.opening import note_other_placement, read_opening, trace_training
+from tbuda_lab.core.session.state import EVENTS
 from tbuda_lab.core.session.tune import Target, TunedFormats, parse_target, tune_formats
-from tbuda_lab.core.session.whatif import WhatIf
-from tbuda_lab.core.trainer import Trainer
-from tbuda_lab.core.verification import MIN_PCC, Comparison
+from tbuda_lab.core.verification import MIN_PCC
 
 __all__ = ["EVENTS", "GRAPH_STAGES", "Session", "as_sample"]
 
 
-class Session:
+class Session(CompileSession):
     """Traces, compiles, runs, verifies and edits one model on one simulated device.
 
     model: a torch module (or a PyBuda module, an ONNX model or its file, which need no sample inputs where they declare
@@ -86,433 +54,68 @@ class Session:
     `compiles`, `edits`, `queries`, `runs` and `training` do the work; the calls here lead to them.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        sample_inputs: Any = None,
-        device: str | DeviceSpec = "wormhole_b0",
-        options: CompileOptions | None = None,
-        overrides: Sequence[Override] = (),
-        name: str = "model",
-        *,
-        keep_epochs: bool = True,
-        journal: str | Path | None = None,
-        cache: bool = True,
-    ) -> None:
-        self.model = model = frontend.open_model(model, name)
-        if sample_inputs is None and hasattr(model, "sample_inputs"):
-            sample_inputs = model.sample_inputs()
-        self.sample_inputs = as_sample(sample_inputs)
-        self.device = device if isinstance(device, DeviceSpec) else load_device(device)
-        self.name = name
-        self.source: tuple[str, ...] = ()  # words of a command line that open the same session, if there is one
-        self.rev = 0
-        self.result: CompileResult | None = None
-        self.stale = True
-        self.timings: dict[str, float] = {}
-        self.problems: list[Diagnostic] = []
-        self.error: TbudaError | None = None
-        first = tuple(overrides)
-        refuse_malformed(first)
-        self.control = RunControl()
-        self.frames = Frames(self)
-        self._state = state = SessionState(
-            History(Request(options or CompileOptions(), first, first)),
-            Pipeline(self.device, keep_epochs, CompileCache() if cache else None),
-        )
-        state.journal = None if journal is None else Journal(Path(journal), self._header())
-        if journal is not None and Path(journal).exists():  # a cell that is run again goes on where it was
-            replay(state.history, read_journal(Path(journal)).actions)
-        self.compiles, self.edits = Compiles(self, state), Edits(self, state)
-        self.queries, self.runs = Queries(self, state), Runs(self, state)
-        self.training = Training(self, state)
-        self._measured = Measured(self, state)
-        self.placement_table = Placements(self, state)
-        register_session(self)
+    @functools.cached_property
+    def _measured(self) -> Measured:
+        return Measured(self._state, self.compiles)
 
     @classmethod
-    def open(cls, path: str | Path, model: Any = None, sample_inputs: Any = (), **settings: Any) -> Session:
+    def open(
+        cls,
+        path: str | Path,
+        model: Any = None,
+        sample_inputs: Any = (),
+        *,
+        device: str | DeviceSpec | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Session:
         """A session with the edits of a `*.buda.json` file, which goes on to be its journal. Nothing is compiled.
 
         A `*.tti` image needs no model: the session works on the graph in it, and its inputs are made up
-        (`sample_inputs` instead of them). settings: `keep_epochs`, `device` (instead of the file's); for an image also
-        `parameters`, by name, where it was written without weights. Raises `InputError` naming file, line and fault. A
+        (`sample_inputs` instead of them). device: instead of the file's; parameters: of an image that was written
+        without weights, by name; settings: `keep_epochs`, `cache`. Raises `InputError` naming file, line and fault. A
         netlist has no model to compile: `widgets.open_netlist` shows one, `tbuda netlist run` runs one. An image of
         another program has none either: `widgets.open_tti` shows it.
         """
-        return open_session(cls, Path(path), model, sample_inputs, **settings)
+        opening = read_opening(Path(path), model, sample_inputs, device, parameters)
+        begin = (opening.model, opening.sample_inputs, opening.device, opening.options, opening.overrides, opening.name)
+        session = cls(*begin, journal=opening.journal, **settings)
+        if opening.image is not None:
+            session.source = (str(path),)
+            session._state.image_modules = opening.image.modules
+            if session.device == opening.image.device:
+                note_other_placement(session._state, opening.image)
+        return session
 
-    def __copy__(self) -> Session:
-        """Refused, as `copy.deepcopy` and pickle are: parts of a session hold it, threads and locks."""
-        raise not_supported(
-            "a copy of a session",
-            "Session(session.model, session.sample_inputs, session.device, session.options, session.overrides) is "
-            "another one; a *.buda.json journal and `export_tti` keep one in files",
-        )
+    @classmethod
+    def for_training(
+        cls,
+        model: Any,
+        sample_inputs: Any,
+        loss: Any,
+        sample_targets: Any,
+        optimizer: str = "sgd",
+        learning_rate: float = 0.01,
+        *,
+        options: CompileOptions | None = None,
+        settings: Mapping[str, Any] | None = None,
+        recompute: bool = False,
+        **session: Any,
+    ) -> Session:
+        """A session on a model with a loss behind it, compiled for training.
 
-    def __deepcopy__(self, _: Any) -> Session:
-        return self.__copy__()
-
-    def __reduce__(self) -> Any:
-        return self.__copy__()
-
-    def _header(self) -> Header:
-        first = self._state.history.first
-        rows = tuple(sorted(self.device.harvested_rows))
-        return Header(self.name, self.device.name, rows, first.options, first.overrides)
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Names of the stages in the order in which "stage" events report them."""
-        return ("trace", *STAGES, "run")
-
-    @property
-    def work(self) -> dict[str, int]:
-        """How often each kind of work was done so far: "passes", "lower", "table" (candidates of one op), "place" (the
-        whole model), "edit" and "regraph" (a placement carried over to edits, to an edited graph), "epoch" (epochs that
-        those made anew)."""
-        return dict(self._state.pipeline.runs)
-
-    @property
-    def request(self) -> Request:
-        """What the next compile is asked for: the key of its result."""
-        return self._state.history.state
-
-    @property
-    def options(self) -> CompileOptions:
-        """The options of the next compile."""
-        return self.request.options
-
-    @property
-    def overrides(self) -> tuple[Override, ...]:
-        """The overrides of the next compile, in the order they were made."""
-        return self.request.overrides
-
-    def on(self, event: str, listener: Callable[..., None]) -> Callable[[], None]:
-        """Add a listener; returns a function that removes it."""
-        return self._state.events.on(event, listener)
-
-    def cancel(self) -> None:
-        """Stop a running compile or run at the next safe point; it raises `Cancelled`, the last result stays."""
-        self._state.stopped = True
-        self._state.cancel.set()
-
-    # -- compiling ---------------------------------------------------------------------------------------------
-    def trace(self) -> Graph:
-        """The nD graph of the model; traced once."""
-        return self.compiles.trace()
-
-    @overload
-    def compile(self) -> CompileResult: ...
-    @overload
-    def compile(self, upto: str) -> CompileResult | None: ...
-    def compile(self, upto: str = "netlisted") -> CompileResult | None:
-        """Compile with the current options and overrides, unless done already. Raises the stages' typed errors.
-
-        Only what depends on what changed is done again. An edit made meanwhile by another thread stops it with
-        `Cancelled`. upto: one of `REACHED` to stop there ("placed": every op has its place, queues have no addresses
-        yet); the result is then None unless there is a current one.
+        model, loss: torch modules or PyBuda modules; the loss takes the model's outputs and then the targets. Batches
+        of `train` are of the size of the samples (dim 0). optimizer, settings: see `passes.autograd.optimizers`.
+        session: what `Session` takes beside. Raises `ModelError`, `InputError` as tracing does.
         """
-        return self.compiles.compile(upto)
-
-    @property
-    def stage(self) -> str:
-        """How far the current options and overrides have come: one of `REACHED`."""
-        return self.compiles.stage
-
-    def preview(self, state: Request, cancel: threading.Event | None = None) -> CompileResult:
-        """The result of a state that is not made (see `temporal.state_after`); the current one stays what it is.
-
-        It is kept like any other, so that making those edits afterwards is a lookup. Raises what compiling raises, and
-        `Cancelled` once `cancel` is set.
-        """
-        return self.compiles.preview(state, cancel)
-
-    def first_placement(self) -> PlacedOps | None:
-        """Before anything is compiled: a legal placement that is soon there, with the options `FIRST`. Applying
-        `SetOptions(**FIRST)` keeps it; a compile without that searches for a better one. None where there is a result,
-        where the placement is known from before, for small models, and for training. Raises what tracing and
-        placing raise."""
-        return self.compiles.first_placement()
-
-    def compile_async(self) -> threading.Thread:
-        """Compile in a thread and return it at once. A running one is cancelled; `result` stays until it is done.
-
-        What it raises ends in `error` and `problems`, and is told by "problem" events.
-        """
-        return self.compiles.compile_async()
-
-    def wait(self, timeout: float | None = None) -> CompileResult:
-        """The result of the current options and overrides: joins the background compile, or starts one where none is at
-        work. Raises what it raised, `Cancelled` after `cancel`, or `TimeoutError` after `timeout` seconds."""
-        return self.compiles.wait(timeout)
-
-    def graph(self, stage: str = "lowered") -> Graph:
-        """The graph after a stage: "traced", "passed" or "lowered"."""
-        return self.compiles.graph(stage)
-
-    # -- editing -----------------------------------------------------------------------------------------------
-    def apply(self, *edits: Command | Override, label: str = "", source: str = "code") -> None:
-        """Make edits, all of them one undo step; the next `compile` honours them. A running compile is cancelled.
-
-        An `Override` is taken as it is. Patterns and predicates are resolved to names when they are journaled.
-        """
-        self.edits.apply(*edits, label=label, source=source)
-
-    def attempt(self, *edits: Command | Override, label: str = "", source: str = "code") -> CompileResult:
-        """Make edits and compile. If that fails they are as if they had never been made: neither undo nor redo know
-        them, and what could be done again still can. Raises what compiling raises; a newer edit makes it `Cancelled`.
-        """
-        return self.edits.attempt(*edits, label=label, source=source)
-
-    def configure(self, **changes: Any) -> None:
-        """Change options by name (see `CompileOptions`); the next `compile` uses them."""
-        self.edits.configure(**changes)
-
-    def optimise(
-        self,
-        seconds: float | None = None,
-        steps: int | None = None,
-        found: Found | None = None,
-        enough: threading.Event | None = None,
-        islands: Islands | None = None,
-    ) -> tuple[tuple[int, float], ...]:
-        """Look for another lowering that is faster (`core.compiler.lowering_search`), choose all epochs anew and search
-        on from there: so many steps, or as many as the seconds allow. Returns the curve: (steps done, cycles per input
-        then), at the start, with the other lowering, at every gain and at the end; it never rises.
-
-        It is one edit of options: of those of the lowering that were changed (`op_parts`, `fuse_reduces`,
-        `op_rows`) and of `optimise_steps`. The same options find the same placement again, on any machine; so
-        does the same number of steps, which no more lowerings than that are tried for. Ops that overrides address stay
-        what they are. Edits that come later keep the epochs found. `cancel` stops it and changes nothing.
-
-        With seconds it can be followed: found(steps done, cycles per input, placed) is called at every gain, placed()
-        makes its placement; once `enough` is set it ends with what it has found, as the steps that it has done.
-
-        islands: `Islands(4, rounds=10)` searches `steps` steps side by side, in this process or on workers, and goes on
-        from the best after every round; the option `optimise_rounds` says which rounds led to it. The number of workers
-        makes no difference to what is found.
-        Raises `InputError` where neither seconds nor steps are given, and what compiling raises.
-        """
-        if islands is None:
-            return self.edits.optimise(seconds, steps, found, enough)
-        if seconds is not None or steps is None or found is not None or enough is not None:
-            raise InputError(
-                "islands search by steps, so that what they find does not depend on time: give steps alone"
-            )
-        return self.edits.optimise_by_islands(steps, islands)
-
-    def tune_formats(
-        self,
-        min_pcc: float = 0.99,
-        inputs: Any = None,
-        progress: Callable[[int, int], None] | None = None,
-        cancel: threading.Event | None = None,
-    ) -> TunedFormats:
-        """Find the cheapest formats and fidelities whose outputs still correlate with torch by `min_pcc`, and take
-        them, as one edit of the option `precision` that `undo` takes back.
-
-        The errors that cheaper forms of each op add are measured on its tensors for one sample (`inputs`, by default
-        the sample inputs); candidates are ranked by error per cycle saved, and the longest beginning of that ranking
-        that holds is found by compiling and running it. progress(step, about how many) is called before each trial;
-        `cancel` (the event, or `Session.cancel`) ends it with `Cancelled`, and nothing is changed. Raises `InputError`
-        where the formats there are do not hold `min_pcc`.
-        """
-        if not (isinstance(min_pcc, int | float) and 0 < min_pcc <= 1):
-            raise InputError(f"min_pcc is a correlation above 0 and at most 1, not {min_pcc!r}")
-        return tune_formats(self, self._state, Target("pcc", min_pcc), inputs, progress, cancel)
-
-    def tune(
-        self,
-        target: str = "pcc>=0.99",
-        inputs: Any = None,
-        progress: Callable[[int, int], None] | None = None,
-        cancel: threading.Event | None = None,
-    ) -> TunedFormats:
-        """As `tune_formats`, for a target of any measure of the outputs: "pcc>=0.999", "relative<=0.01" (L2),
-        "max_abs<=0.1" or "ulps<=1e5". The result says which ops decided (`deciding`) and shows time against error
-        (`svg`). Raises `InputError` for another target.
-        """
-        return tune_formats(self, self._state, parse_target(target), inputs, progress, cancel)
-
-    def explore(self, space: Mapping[str, Any], **settings: Any) -> Explore:
-        """This model tried at many points: `explore({"devices": ["n150", "n300"], "batch": [1, 64]}).wait()`. Options
-        that no axis says are this session's. settings: objectives, require, sampler, budget, engine, seed, out,
-        trial_seconds, send_weights (see `Explore`). Nothing is compiled before `start`, `run` or `wait`. Raises
-        `InputError` for what cannot be explored."""
-        return Explore(self, space, **settings)
-
-    def transaction(self, label: str) -> contextlib.AbstractContextManager[None]:
-        """All edits inside are one undo step; an exception takes them back."""
-        return self.edits.transaction(label)
-
-    def load_overrides(self, path: str | Path) -> tuple[Override, ...]:
-        """Add the overrides of a JSON file (see `export_overrides`) as one undo step; returns them.
-
-        One for the same thing as before takes its place. Raises `InputError` for a file that holds none.
-        """
-        return self.edits.load_overrides(path)
-
-    def gesture(self, text: str) -> None:
-        """Do what a sentence says: "resize matmul_14 to 4x4". Raises `InputError` listing the grammar."""
-        self.edits.gesture(text)
-
-    def undo(self) -> str:
-        """Take the last step back; returns its label ("" when there is none). Its old result is looked up."""
-        return self.edits.undo()
-
-    def redo(self) -> str:
-        """Do again what was taken back last; returns its label ("" when there is nothing)."""
-        return self.edits.redo()
-
-    def looked_up(self, what: str) -> CompileResult | None:
-        """The result that `undo` or `redo` (what: "undo" or "redo") would come to; None where there is no such step, or
-        nobody knows its result any more. Nothing is changed."""
-        return self.edits.looked_up(what)
-
-    @property
-    def history(self) -> tuple[EditStep, ...]:
-        """The steps done so far, oldest first."""
-        return self.edits.history
-
-    @property
-    def future(self) -> tuple[EditStep, ...]:
-        """The steps that `redo` would do, next first."""
-        return self.edits.future
-
-    @property
-    def journal_path(self) -> Path | None:
-        """The file that every edit is written to, if there is one."""
-        return self.edits.journal_path
-
-    @property
-    def unedited(self) -> bool:
-        """Options and overrides are those the session was opened with."""
-        return self.edits.unedited
-
-    def names_of(self, override: Override) -> tuple[str, ...]:
-        """The names an override addresses in this model, in the model's order."""
-        return self.edits.names_of(override)
-
-    def save(self, path: str | Path) -> Path:
-        """Write the edits as a `*.buda.json` file, and go on writing every edit to it."""
-        return self.edits.save(path)
-
-    def to_python(self) -> str:
-        """The current overrides, and options that edits changed, as calls of PyBuda's `config` module, one per line.
-
-        A pattern or predicate gives one call for each name that it matches in the last result. Options that PyBuda does
-        not have stand in a comment.
-        """
-        return self.edits.to_python()
-
-    def checkpoint(self, name: str) -> None:
-        """Remember the current options and overrides under a name."""
-        self.edits.checkpoint(name)
-
-    @property
-    def checkpoints(self) -> tuple[str, ...]:
-        """Names of the checkpoints, in the order they were made."""
-        return self.edits.checkpoints
-
-    @property
-    def placements(self) -> tuple[PlacementRow, ...]:
-        """What this session has come to, oldest first: every state that was compiled, checkpoints, netlist files that
-        were opened to compare with. What each takes is kept in the journal; `diff` takes any two names, `go_back`
-        those that are no files."""
-        return self.placement_table.rows
-
-    def go_back(self, name: str) -> str:
-        """Back to a checkpoint or a placement of that name, as one step that undo takes back; returns its label ("" if
-        it is the present state). The next `compile` looks its result up, or makes it. Raises `InputError`."""
-        return self.edits.go_back(name)
-
-    def open_placement(self, path: str | Path) -> PlacementRow:
-        """A netlist file as one more placement to compare with, under its name; nothing of it is taken over, and the
-        journal does not keep it. Raises `InputError` or `NetlistError` naming the file."""
-        return self.placement_table.open_file(path)
-
-    # -- asking ------------------------------------------------------------------------------------------------
-    @property
-    def records(self) -> tuple[OverrideRecord, ...]:
-        """For every override: what it asked, for how many ops, and what they got; after a failed compile, why not."""
-        return self.queries.records
-
-    def placed(self, state: Request | None = None, cancel: threading.Event | None = None) -> PlacedOps:
-        """The placement of a state without queues; may place what is not placed yet. `Cancelled` once `cancel` is
-        set."""
-        return self.queries.placed(state, cancel)
-
-    def time(self, result: CompileResult | None = None) -> BatchTime:
-        """How long a batch takes that the model is compiled for, simulated: the time that every view shows. Compiles
-        what is not compiled yet. result: another one of this session, by default the current one."""
-        return self.queries.time(result)
-
-    def legal(self, op: str) -> LegalTable:
-        """Every shape an op could have: verdict, cycles, memory, and where it could stand. Raises `InputError`."""
-        return self.queries.legal(op)
-
-    def whatif(self, *edits: Command | Override, queues: bool = True, cancel: threading.Event | None = None) -> WhatIf:
-        """What edits would do, without doing them. Raises what compiling them would raise.
-
-        queues: place them too and say what they take of DRAM; without them it answers sooner. cancel: once it is set,
-        `Cancelled` is raised at the next epoch.
-        """
-        return self.queries.whatif(*edits, queues=queues, cancel=cancel)
-
-    def suggest(
-        self,
-        n: int = 10,
-        progress: Told | None = None,
-        cancel: threading.Event | None = None,
-        seconds: float | None = None,
-    ) -> list[Suggestion]:
-        """The best single edits there are, by cycles saved over all epochs, each one checked by `whatif`.
-
-        progress: is told the best so far and the fraction of the search that is done. cancel: once it is set,
-        `Cancelled` is raised. seconds: after that time the best so far are returned; without it the same placement
-        gives the same.
-        """
-        return self.queries.suggest(n, progress, cancel, seconds)
-
-    def profile(self, edits: Sequence[Suggestion] | int = 0) -> Profile:
-        """Where the simulated time of the batch goes, by op and module, and what bounds each; see `Profile`.
-
-        edits: suggestions to assign to the ops, or how many to look for (`suggest`), which takes a while.
-        """
-        return self.queries.profile(edits)
-
-    def why(self, op: str) -> Reasons:
-        """Why an op stands as it does. Raises `InputError` for a name that is not placed."""
-        return self.queries.why(op)
-
-    def passes(self) -> PassTrace:
-        """Every pass with the graph after it and what it changed; runs them again when the options are new."""
-        return self.queries.passes()
-
-    def l1(self, op: str) -> L1Map:
-        """The buffers of an op in the L1 of its cores. Raises `InputError` for a name that is not placed."""
-        return self.queries.l1(op)
-
-    def dram(self) -> DramMap:
-        """Where every queue lies in DRAM or host memory, when it is needed, and what is asked of the channels."""
-        return self.queries.dram()
-
-    def links(self, epoch: int, chip: int | None = None, noc: str = "both") -> LinkMap:
-        """What the links of the NoCs carry in an epoch, estimated: netlists assign no NoC.
-
-        chip: that chip in the epoch's time, where several run together; noc: "0" or "1" for everything over that one,
-        "both" for each transfer over the one with the shorter way. Raises `InputError`.
-        """
-        return self.queries.links(epoch, chip, noc)
-
-    def diff(self, a: str, b: str = "now") -> Diff:
-        """What differs between two checkpoints; compiles what is not compiled yet.
-
-        "now" is the current state, "previous" the one before the last step, "start" the one the session was opened
-        with; a checkpoint of that name comes first.
-        """
-        return self.queries.diff(a, b)
+        chosen = optimizer_options(optimizer, learning_rate=float(learning_rate), **dict(settings or {}))
+        training = TrainingOptions(chosen, recompute=recompute)
+        opening = trace_training(model, sample_inputs, loss, sample_targets)
+        whole = dataclasses.replace(options or CompileOptions(), training=training, microbatch=opening.batch)
+        result = cls(opening.graph, opening.sample, options=whole, **session)
+        result.training.trains(*opening.modules)
+        result.set_learning_rate(learning_rate)
+        return result
 
     # -- measured ----------------------------------------------------------------------------------------------
     def load_profile(self, path: str | Path | MeasuredProfile, kernels: str | Path | None = None) -> MeasuredOverlay:
@@ -539,43 +142,7 @@ class Session:
         """
         return self._measured.estimates(arch, cores)
 
-    # -- running -----------------------------------------------------------------------------------------------
-    def timeline(self, batch: int = 1, per_run: int | None = None) -> EpochTrace:
-        """The current placement in time for `batch` inputs: see `epochsim.simulate`. The last few are kept.
-
-        per_run: inputs that each epoch takes before the next one follows; by default all of them. May be called while
-        the session runs. Raises `ValueError` for a batch below 1, and what `compile` raises before there is a result.
-        """
-        return self.runs.timeline(batch, per_run)
-
-    def verify_ops(
-        self, inputs: Any = None, mode: str = "golden", min_pcc: float = MIN_PCC, *, runner: Runner | None = None
-    ) -> OpChecks:
-        """Run one sample and compare every op's tensor with torch in float32: see `op_checks.check_ops`.
-
-        runner: a runner of the current result, to look at what it holds. Raises what the run raises.
-        """
-        return self.runs.verify_ops(inputs, mode, min_pcc, runner=runner)
-
-    def run(
-        self, inputs: Sequence[Any] | None = None, mode: str = "golden", *, break_below: float | None = None
-    ) -> list[list[torch.Tensor]]:
-        """Run samples on the simulated device (default: the sample inputs, repeated until they fill a microbatch);
-        outputs per sample, in order.
-
-        `control` pauses and steps it, from another thread; "live" events tell how it goes. break_below: compare every
-        op with torch as it comes, for the first sample, and pause behind the first one that correlates less; a
-        "checked" event then tells what was compared (and another one at the end), `control.resume()` goes on.
-        """
-        return self.runs.run(inputs, mode, break_below=break_below)
-
-    def verify(self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None) -> list[Comparison]:
-        """Run one sample on the device (repeated until it fills a microbatch) and compare every output with that of the
-        model itself: a copy, run eagerly in the mode that it is in, twice. Where its second answer is another one, the
-        device runs again and is compared with that, too. break_below: see `run`.
-        """
-        return self.runs.verify(inputs, mode, break_below=break_below)
-
+    # -- searching ---------------------------------------------------------------------------------------------
     def find_error(
         self,
         inputs: Any = None,
@@ -595,84 +162,47 @@ class Session:
         min_pcc: correlation below which an output with its formats is wrong. Nothing of the session is changed. Raises
         `InputError` for a session that trains, and what compiling and running raise.
         """
-        return find_error(self, inputs, mode, read_goldens(goldens), min_pcc, cancel)
+        return find_error(self._state, self.compiles, inputs, mode, read_goldens(goldens), min_pcc, cancel)
 
-    # -- training ----------------------------------------------------------------------------------------------
-    @classmethod
-    def for_training(
-        cls,
-        model: Any,
-        sample_inputs: Any,
-        loss: Any,
-        sample_targets: Any,
-        optimizer: str = "sgd",
-        learning_rate: float = 0.01,
-        *,
-        options: CompileOptions | None = None,
-        settings: Mapping[str, Any] | None = None,
-        recompute: bool = False,
-        **session: Any,
-    ) -> Session:
-        """A session on a model with a loss behind it, compiled for training.
+    def tune_formats(
+        self,
+        min_pcc: float = 0.99,
+        inputs: Any = None,
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> TunedFormats:
+        """Find the cheapest formats and fidelities whose outputs still correlate with torch by `min_pcc`, and take
+        them, as one edit of the option `precision` that `undo` takes back.
 
-        model, loss: torch modules or PyBuda modules; the loss takes the model's outputs and then the targets. Batches
-        of `train` are of the size of the samples (dim 0). optimizer, settings: see `passes.autograd.optimizers`.
-        session: what `Session` takes beside. Raises `ModelError`, `InputError` as tracing does.
+        The errors that cheaper forms of each op add are measured on its tensors for one sample (`inputs`, by default
+        the sample inputs); candidates are ranked by error per cycle saved, and the longest beginning of that ranking
+        that holds is found by compiling and running it. progress(step, about how many) is called before each trial;
+        `cancel` (the event, or `Session.cancel`) ends it with `Cancelled`, and nothing is changed. Raises `InputError`
+        where the formats there are do not hold `min_pcc`.
         """
-        chosen = optimizer_options(optimizer, learning_rate=float(learning_rate), **dict(settings or {}))
-        training = TrainingOptions(chosen, recompute=recompute)
-        result = training_session(cls, model, sample_inputs, loss, sample_targets, training, options, **session)
-        result.set_learning_rate(learning_rate)
-        return result
+        if not (isinstance(min_pcc, int | float) and 0 < min_pcc <= 1):
+            raise InputError(f"min_pcc is a correlation above 0 and at most 1, not {min_pcc!r}")
+        return tune_formats(self._state, self.compiles, self.edits, Target("pcc", min_pcc), inputs, progress, cancel)
 
-    @property
-    def trainer(self) -> Trainer:
-        """The current compile with its weights on the device; another compile takes weights and state over.
-
-        Raises `InputError` for a session that was not made by `for_training`.
+    def tune(
+        self,
+        target: str = "pcc>=0.99",
+        inputs: Any = None,
+        progress: Callable[[int, int], None] | None = None,
+        cancel: threading.Event | None = None,
+    ) -> TunedFormats:
+        """As `tune_formats`, for a target of any measure of the outputs: "pcc>=0.999", "relative<=0.01" (L2),
+        "max_abs<=0.1" or "ulps<=1e5". The result says which ops decided (`deciding`) and shows time against error
+        (`svg`). Raises `InputError` for another target.
         """
-        return self.training.trainer
+        return tune_formats(self._state, self.compiles, self.edits, parse_target(target), inputs, progress, cancel)
 
-    @property
-    def learning_rate(self) -> float:
-        """The rate of the next step."""
-        return self.training.learning_rate
-
-    def set_learning_rate(self, value: float) -> None:
-        """The rate from the next step on; 0.0 is one. May be called while the session trains."""
-        self.training.set_learning_rate(value)
-
-    def train(self, batches: Iterable[tuple[Any, Any]]) -> list[TrainingStep]:
-        """One step for each batch: forward, backward, optimizer. Emits "trained"(TrainingStep) after each.
-
-        batches: (inputs, targets) as `for_training` was given. `control` pauses between steps, and `control.step_input`
-        goes one on; `cancel` ends it with `Cancelled` between ops. Raises `InputError` for a batch that does not fit.
-        """
-        return self.training.train(batches)
-
-    @property
-    def training_steps(self) -> tuple[TrainingStep, ...]:
-        """Every step that this session trained, in order."""
-        return tuple(self.training.steps)
-
-    def check_gradients(self, inputs: Any, targets: Any) -> list[Comparison]:
-        """The gradient of every weight for one batch, from the netlist, against that of the model itself: copies of the
-        modules, run eagerly in the mode that they are in, with the weights of the device. A weight that only one side
-        has a gradient of is compared with zeros. Modules that keep something from one pass to the next are compared in
-        a second pass as well. A PyBuda module, which has no code in torch, has its graph differentiated by torch."""
-        return self.training.check_gradients(inputs, targets)
-
-    def gradients_by_op(self, comparisons: Iterable[Comparison]) -> dict[str, float]:
-        """What `check_gradients` says, by op: the lowest PCC of the gradients that an op makes or accumulates, and
-        for forward ops that of the weights that they read. To be shown with `GraphView.overlay`."""
-        return self.training.gradients_by_op(comparisons)
-
-    def __getitem__(self, op: str) -> OpCard:
-        """`session["matmul_14"]`: what there is to say of an op. Raises `InputError` with near names."""
-        return card_of(self, op)
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return [] if self.result is None else list(self.result.placement.ops)
+    def explore(self, space: Mapping[str, Any], **settings: Any) -> Explore:
+        """This model tried at many points: `explore({"devices": ["n150", "n300"], "batch": [1, 64]}).wait()`. Options
+        that no axis says are this session's. settings: objectives, require, sampler, budget, engine, seed, out,
+        trial_seconds, send_weights (see `Explore`). Nothing is compiled before `start`, `run` or `wait`. Raises
+        `InputError` for what cannot be explored."""
+        return Explore(self, space, **settings)
 
     # -- exports -----------------------------------------------------------------------------------------------
     def export(self, what: str, path: str | Path | None = None, **settings: Any) -> exports.Export:

@@ -1,4 +1,4 @@
-"""The state that the parts of a session share, its events, and the list of the sessions of this process.
+"""The state that the parts of a session share, and its events.
 
 Events have names and plain listeners: the one way in which stages tell views what happens.
 """
@@ -6,23 +6,25 @@ Events have names and plain listeners: the one way in which stages tell views wh
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import threading
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.compiler import CompileResult, Request
 from tbuda_lab.core.compiler.cache import LruCache
 from tbuda_lab.core.compiler.pipeline import Pipeline
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.errors import Diagnostic, TbudaError
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.run_control import RunControl
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.history import History
-from tbuda_lab.core.session.journal import Journal
+from tbuda_lab.core.session.journal import Header, Journal
 
 if TYPE_CHECKING:
     from tbuda_lab.core.frontend.pybuda import Module
-    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.tti import ModuleFacts
 
 Listener = Callable[..., None]
 
@@ -73,17 +75,33 @@ RESULTS_KEPT = 32
 class SessionState:
     """The state of one session.
 
-    history: options and overrides, and the steps to them. pipeline: the compiler with what it keeps. results: of the
-    last requests, by their key. journal: the file that edits are written to. traced: the nD graph. runner: that of the
-    current result, unless it works. ran: the result that was run last. cancel: set to stop what works now;
-    stopped: whether the user did so since the last compile began. crash: what ended the background
-    compile that is no error of ours. worker: the
-    background compile. names: what overrides by pattern have been matched with. modules: of a session that trains the
-    model, its loss and the sample inputs. work_lock: held while stages run. edit_lock: held for moments only.
+    model, sample_inputs, device, name: what it was opened with; source: words of a command line that open the same
+    session, if there is one; image_modules: of a session on an image, what the graph was traced from. result: the
+    last good compile, rev: how many there were; stale: whether edits came after it; timings: seconds of its stages;
+    problems, error: what the last compile said. control: pauses and steps runs. history: options and overrides, and
+    the steps to them. pipeline: the compiler with what it keeps. results: of the last requests, by their key.
+    journal: the file that edits are written to. traced: the nD graph. runner: that of the current result, unless it
+    works. ran: the result that was run last. cancel: set to stop what works now; stopped: whether the user did so
+    since the last compile began. crash: what ended the background compile that is no error of ours. worker: the
+    background compile. names: what overrides by pattern have been matched with. modules: of a session that trains
+    the model, its loss and the sample inputs. work_lock: held while stages run. edit_lock: held for moments only.
     """
 
+    model: Any
+    sample_inputs: Any
+    device: DeviceSpec
+    name: str
     history: History
     pipeline: Pipeline
+    source: tuple[str, ...] = ()
+    image_modules: tuple[ModuleFacts, ...] = ()
+    rev: int = 0
+    result: CompileResult | None = None
+    stale: bool = True
+    timings: dict[str, float] = dataclasses.field(default_factory=dict)
+    problems: list[Diagnostic] = dataclasses.field(default_factory=list)
+    error: TbudaError | None = None
+    control: RunControl = dataclasses.field(default_factory=RunControl)
     results: LruCache = dataclasses.field(default_factory=lambda: LruCache(RESULTS_KEPT))
     events: Events = dataclasses.field(default_factory=lambda: Events(*EVENTS))
     journal: Journal | None = None
@@ -99,25 +117,25 @@ class SessionState:
     work_lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
     edit_lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
 
+    @property
+    def request(self) -> Request:
+        """What the next compile is asked for."""
+        return self.history.state
 
-_NUMBERS = itertools.count(1)
-_SESSIONS: weakref.WeakValueDictionary[int, Session] = weakref.WeakValueDictionary()
-_LISTENERS: list[Callable[[Session], None]] = []
+    def matches(self, override: Override, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of the names that an override addresses, and of the queues that the result has."""
+        queues: tuple[str, ...] = ()  # those between epochs are known once something is placed
+        if override.kind == "queue_channel" and self.result is not None:
+            queues = tuple(self.result.placement.queues)
+        return tuple(override.matches(dict.fromkeys((*names, *queues))))
 
+    def write_journal(self) -> None:
+        """Writes the edits to the journal, if there is one and no transaction is open. Call it with the edit lock."""
+        if self.journal is not None and not self.history.open:
+            self.journal.write(self.history, lambda override: self.matches(override, self.names))
 
-def register_session(session: Session) -> None:
-    """Lists a new session."""
-    _SESSIONS[next(_NUMBERS)] = session
-    for listener in tuple(_LISTENERS):
-        listener(session)
-
-
-def live_sessions() -> dict[int, Session]:
-    """Living sessions by a number that no other has in this process, oldest first."""
-    return dict(sorted(_SESSIONS.items()))
-
-
-def on_session(listener: Callable[[Session], None]) -> Callable[[], None]:
-    """Call `listener(session)` for every session that is made; returns a function that removes it."""
-    _LISTENERS.append(listener)
-    return lambda: _LISTENERS.remove(listener)
+    def header(self) -> Header:
+        """The head of the journal of this session: what its edits start from."""
+        first = self.history.first
+        rows = tuple(sorted(self.device.harvested_rows))
+        return Header(self.name, self.device.name, rows, first.options, first.overrides)

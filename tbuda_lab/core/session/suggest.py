@@ -17,13 +17,13 @@ from tbuda_lab.core.errors import Cancelled, PlacementError, TbudaError
 from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 from tbuda_lab.core.session.command import Command
 from tbuda_lab.core.session.commands import ClearOp, EpochBreak, InsertNop, ResizeOp, SetUkt, StreamOp
-from tbuda_lab.core.session.legal import inner_steps, streams_of
-from tbuda_lab.core.session.temporal import epochs_of, into_epoch, state_after
+from tbuda_lab.core.session.compiles import Compiles
+from tbuda_lab.core.session.legal import inner_steps, legal_of, streams_of
+from tbuda_lab.core.session.temporal import epochs_of, into_epoch
 from tbuda_lab.core.session.whatif import WhatIf, epoch_cycles_of, time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.compiler import Request
-    from tbuda_lab.core.session.session import Session
 
 
 EPOCHS = 4
@@ -71,11 +71,11 @@ def alike(placed: PlacedOps) -> list[list[int]]:
 
 
 def hints(
-    session: Session, placed: PlacedOps, kinds: Sequence[Sequence[int]], cancel: threading.Event | None = None
+    compiles: Compiles, placed: PlacedOps, kinds: Sequence[Sequence[int]], cancel: threading.Event | None = None
 ) -> Iterator[Hint]:
     """What could be tried, with bounds. kinds: of `alike`. What the schedule does not allow is left out."""
     order = placed.problem.order
-    for override in session.overrides:
+    for override in compiles.request.overrides:
         if override.kind == "epoch_break" and isinstance(override.target, str):
             index = _starts(placed).get(override.target)
             if index:
@@ -87,15 +87,15 @@ def hints(
         name = order[worst]
         marked = segment.first + times[index].longest if times[index].longest >= 0 else worst
         for op in dict.fromkeys((name, order[marked])):
-            for override in session.overrides:
+            for override in compiles.request.overrides:
                 if override.target == op and override.kind in _GOES:
                     yield Hint("free", index, (ClearOp(op, (override.kind,)),))
-            yield from _settings(session, placed, op, index)
+            yield from _settings(compiles, placed, op, index)
         yield from _splits(placed, index, worst)
         # without it the epoch takes what its next op takes; an epoch that makes room for it gets no faster
         rest_cycles = float(np.delete(took, worst - segment.first).max(initial=0.0))
         if segment.limiter_cycles > rest_cycles:
-            yield from _in_time(session, placed, name, index, segment.limiter_cycles - rest_cycles, cancel)
+            yield from _in_time(compiles, placed, name, index, segment.limiter_cycles - rest_cycles, cancel)
 
 
 def _starts(placed: PlacedOps) -> dict[str, int]:
@@ -103,7 +103,7 @@ def _starts(placed: PlacedOps) -> dict[str, int]:
 
 
 def _in_time(
-    session: Session, placed: PlacedOps, op: str, index: int, bound: float, cancel: threading.Event | None
+    compiles: Compiles, placed: PlacedOps, op: str, index: int, bound: float, cancel: threading.Event | None
 ) -> Iterator[Hint]:
     """The op into another epoch, the one with the most cores left first."""
     used = [float(placed.epoch(i).cores.sum()) for i in range(len(placed.segments))]
@@ -112,7 +112,7 @@ def _in_time(
         if cancel is not None and cancel.is_set():
             raise Cancelled("the search for edits was cancelled")
         try:
-            yield Hint("move", index, into_epoch(session, op, epoch), bound)
+            yield Hint("move", index, into_epoch(compiles, op, epoch), bound)
         except TbudaError:
             continue
 
@@ -154,15 +154,15 @@ def split_bounds(placed: PlacedOps, index: int) -> np.ndarray:
     return least
 
 
-def _settings(session: Session, placed: PlacedOps, op: str, index: int) -> Iterator[Hint]:
+def _settings(compiles: Compiles, placed: PlacedOps, op: str, index: int) -> Iterator[Hint]:
     """The fastest inner step and stream at the op's shape, where the kernel is faster with them than it is."""
     number = placed.problem.number[op]
     row = placed.problem.tables[number].rows[placed.epoch(index).rows[number]]
     now, stream = int(row["cycles"]), (str(row["stream"]) or "n", int(row["stream_r"]), int(row["stream_c"]))
     took = placed.segments[index].limiter_cycles
     try:
-        steps = [(cycles, value) for value, cycles in inner_steps(session, op) if cycles < now]
-        streams = [(cycles, way) for way, cycles in streams_of(session, op) if cycles < now and way != stream]
+        steps = [(cycles, value) for value, cycles in inner_steps(compiles, op) if cycles < now]
+        streams = [(cycles, way) for way, cycles in streams_of(compiles, op) if cycles < now and way != stream]
     except TbudaError:
         return
     if steps:
@@ -173,7 +173,7 @@ def _settings(session: Session, placed: PlacedOps, op: str, index: int) -> Itera
 
 
 def nops(
-    session: Session,
+    compiles: Compiles,
     placed: PlacedOps,
     kinds: Sequence[Sequence[int]],
     batch: int,
@@ -182,15 +182,15 @@ def nops(
     """(a nop on the short side of a stall that slows an epoch down, simulated cycles per input of such a batch before
     and after). With one input at a time nothing flows that could wait."""
     try:
-        before, stalls = simulate_placement(session, placed, None, batch)
+        before, stalls = simulate_placement(compiles, placed, None, batch)
     except PlacementError:
         return
     turn = {index: at for same in kinds for at, index in enumerate(same)}  # of epochs that are alike one comes first
     for stall in sorted(stalls, key=lambda s: (turn[s.epoch], -s.cycles, s.fork))[:STALLS]:
         command = InsertNop(stall.fork, (stall.reader,))
         try:
-            state = state_after(session, command)
-            after, _ = simulate_placement(session, session.placed(state, cancel), state, batch)
+            state = compiles.state_after(command)
+            after, _ = simulate_placement(compiles, compiles.placed(state, cancel), state, batch)
         except Cancelled:
             raise
         except TbudaError:
@@ -199,7 +199,7 @@ def nops(
 
 
 def simulate_placement(
-    session: Session, placed: PlacedOps, state: Request | None, batch: int
+    compiles: Compiles, placed: PlacedOps, state: Request | None, batch: int
 ) -> tuple[int, list[SpaceWait]]:
     """(cycles of a batch that each epoch takes in one go, as `epochsim.simulate` has them; the stalls that slow an
     epoch down) of a placement. state: what it is of, None for the current one."""
@@ -211,7 +211,7 @@ def simulate_placement(
             for stall in epoch.stalls
         ]
         return sum(epoch.cycles for epoch in epochs), stalls
-    result = session.compile() if state is None else session.preview(state)
+    result = compiles.compile() if state is None else compiles.preview(state)
     trace = simulate(result, batch)
     return trace.cycles, [
         SpaceWait(s.epoch, s.cycles, s.fork, s.short[0] if s.short else s.join) for s in trace.stalls if s.critical
@@ -284,12 +284,12 @@ class Search:
     """
 
     def __init__(
-        self, session: Session, n: int, progress: Told | None, cancel: threading.Event | None, seconds: float | None
+        self, compiles: Compiles, n: int, progress: Told | None, cancel: threading.Event | None, seconds: float | None
     ) -> None:
-        self.session, self.n, self.progress, self.cancel = session, n, progress, cancel
+        self.compiles, self.n, self.progress, self.cancel = compiles, n, progress, cancel
         self.end = None if seconds is None else time.monotonic() + seconds
         self.suggestions: list[Suggestion] = []
-        self.placed = session.placed()
+        self.placed = compiles.placed()
 
     def run(self) -> list[Suggestion]:
         """The best edits; those known when the time is over. Raises `Cancelled`."""
@@ -322,7 +322,7 @@ class Search:
     def _try_edit(self, hint: Hint) -> Suggestion | None:
         """What an edit does, None if it gains nothing or is not legal."""
         try:
-            effect = self.session.whatif(*hint.commands, queues=False, cancel=self.cancel)
+            effect = self.compiles.whatif(*hint.commands, queues=False, cancel=self.cancel)
         except Cancelled:
             raise
         except TbudaError:
@@ -340,9 +340,9 @@ class Search:
         times = time_of(self.placed).epochs
         lists: list[tuple[Sequence[int], list[Hint]]] = []
         for epochs in kinds:
-            of_slowest = resizes(self.session, self.placed, epochs[0])
+            of_slowest = resizes(self.compiles, self.placed, epochs[0])
             listed = {hint.commands for hint in of_slowest}
-            on_chain = chain_resizes(self.session, self.placed, epochs[0], times[epochs[0]].longest)
+            on_chain = chain_resizes(self.compiles, self.placed, epochs[0], times[epochs[0]].longest)
             lists += [(epochs, of_slowest), (epochs, [hint for hint in on_chain if hint.commands not in listed])]
         for one_list, (epochs, of_op) in enumerate(lists):
             queue += [(-hint.bound, epochs[0], at, one_list) for at, hint in enumerate(of_op[:_PER_EPOCH])]
@@ -368,7 +368,7 @@ class Search:
                 heapq.heappush(queue, (-of_op[following].bound, first, following, one_list))
 
     def _others(self, kinds: Sequence[Sequence[int]]) -> None:
-        every = list(hints(self.session, self.placed, kinds, self.cancel))
+        every = list(hints(self.compiles, self.placed, kinds, self.cancel))
         every.sort(key=lambda hint: -hint.bound)
         for count, hint in enumerate(every):
             if not self._worth(hint.bound, self.suggestions) and hint.bound < np.inf:
@@ -382,8 +382,8 @@ class Search:
     def _nops(self, kinds: Sequence[Sequence[int]]) -> None:
         own = self.placed.problem.options.microbatch
         batch = own if own > 1 else BATCH
-        for hint, before, after in nops(self.session, self.placed, kinds, batch, self.cancel):
-            effect = self.session.whatif(*hint.commands, queues=False, cancel=self.cancel)
+        for hint, before, after in nops(self.compiles, self.placed, kinds, batch, self.cancel):
+            effect = self.compiles.whatif(*hint.commands, queues=False, cancel=self.cancel)
             gain = before - after
             if gain > 0:
                 of, simulated = (None, None) if batch == own else (batch, (before, after))
@@ -399,33 +399,33 @@ def _order(one: Suggestion) -> tuple[bool, float, int, str]:
 
 
 def suggestions(
-    session: Session,
+    compiles: Compiles,
     n: int,
     progress: Told | None = None,
     cancel: threading.Event | None = None,
     seconds: float | None = None,
 ) -> list[Suggestion]:
     """The best `n` edits: see `Search`, `Session.suggest`."""
-    return Search(session, n, progress, cancel, seconds).run() if n > 0 else []
+    return Search(compiles, n, progress, cancel, seconds).run() if n > 0 else []
 
 
-def resizes(session: Session, placed: PlacedOps, index: int) -> list[Hint]:
+def resizes(compiles: Compiles, placed: PlacedOps, index: int) -> list[Hint]:
     """Resizes of the slowest op of an epoch by the tables, and of those that take as long; the best first."""
     took = placed.epoch(index).now()
     at = int(took.argmax())
     tied = _as_long(placed, index, at)
     limit = placed.segments[index].limiter_cycles
-    return _faster_shapes(session, placed, index, at, tied, limit, float(took[~tied].max(initial=0.0)))
+    return _faster_shapes(compiles, placed, index, at, tied, limit, float(took[~tied].max(initial=0.0)))
 
 
-def chain_resizes(session: Session, placed: PlacedOps, index: int, longest: int) -> list[Hint]:
+def chain_resizes(compiles: Compiles, placed: PlacedOps, index: int, longest: int) -> list[Hint]:
     """Resizes of the longest op on the critical chain of an epoch (`EpochTime.longest`): with few inputs an epoch takes
     what a chain of ops takes, one after the other, so an op gains what it takes less itself, whatever others take."""
     if longest < 0:
         return []
     took = placed.epoch(index).now()
     tied = _as_long(placed, index, longest)
-    return _faster_shapes(session, placed, index, longest, tied, float(took[longest]), 0.0)
+    return _faster_shapes(compiles, placed, index, longest, tied, float(took[longest]), 0.0)
 
 
 def _as_long(placed: PlacedOps, index: int, at: int) -> np.ndarray:
@@ -438,11 +438,11 @@ def _as_long(placed: PlacedOps, index: int, at: int) -> np.ndarray:
 
 
 def _faster_shapes(
-    session: Session, placed: PlacedOps, index: int, at: int, tied: np.ndarray, limit: float, others: float
+    compiles: Compiles, placed: PlacedOps, index: int, at: int, tied: np.ndarray, limit: float, others: float
 ) -> list[Hint]:
     """Shapes with which max(op, others) is less than `limit` cycles, the fastest first; all of `tied` get them."""
     order, first = placed.problem.order, placed.segments[index].first
-    shapes = session.legal(order[first + at]).shapes
+    shapes = legal_of(compiles, order[first + at]).shapes
     after = np.maximum(shapes["limiter_cycles"], others)
     good = (shapes["verdict"] == 0) & (after < limit)
     where, gains = np.argwhere(good), limit - after[good]

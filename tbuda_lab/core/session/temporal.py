@@ -15,11 +15,10 @@ from tbuda_lab.core.errors import InputError, OverrideError, TbudaError
 from tbuda_lab.core.placer.model.schedule import sparse_pairs
 from tbuda_lab.core.session.command import Command, refuse
 from tbuda_lab.core.session.commands import ChipBreak, Constrain, EpochBreak, PlaceOp
+from tbuda_lab.core.session.compiles import Compiles
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.compiler import Request
     from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
-    from tbuda_lab.core.session.session import Session
 
 BREAKS: dict[str, type[EpochBreak]] = {"epoch_break": EpochBreak, "chip_break": ChipBreak}
 
@@ -36,13 +35,13 @@ class Stop(NamedTuple):
 
 
 def into_epoch(
-    session: Session, op: str, epoch: int, start: tuple[int, int] | None = None, transpose: bool | None = None
+    compiles: Compiles, op: str, epoch: int, start: tuple[int, int] | None = None, transpose: bool | None = None
 ) -> tuple[Command, ...]:
     """The edits that take an op to another epoch (numbered as now), and there to a place if one is given.
 
     Raises `InputError` for an unknown op or epoch, `OverrideError` where the schedule has no such move.
     """
-    placed = session.placed()
+    placed = compiles.placed()
     number = placed.problem.number
     if op not in number:
         raise InputError(f"{op!r} is not an op of the placed graph")
@@ -54,14 +53,14 @@ def into_epoch(
     if epoch == own_epoch:
         return pin
     if abs(epoch - own_epoch) > 1:
-        return (*_alone(session, placed, op, epoch), *pin)
+        return (*_alone(compiles, placed, op, epoch), *pin)
     try:
-        return (*_beside(session, placed, op, epoch), *pin)
+        return (*_beside(compiles, placed, op, epoch), *pin)
     except OverrideError as refused:
         if epoch not in epochs_of(placed, op):
             raise
         try:
-            return (*_alone(session, placed, op, epoch), *pin)
+            return (*_alone(compiles, placed, op, epoch), *pin)
         except OverrideError:
             raise refused from None
 
@@ -83,7 +82,7 @@ def _together(placed: PlacedOps, op: str) -> tuple[str, ...]:
     return (op,) if first is None else (first, pairs[first])
 
 
-def _alone(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[Command, ...]:
+def _alone(compiles: Compiles, placed: PlacedOps, op: str, epoch: int) -> tuple[Command, ...]:
     """Without the ops around it. Raises `OverrideError` naming the epochs that it could go to."""
     problem, segments = placed.problem, placed.segments
     order, number = problem.order, problem.number
@@ -104,13 +103,13 @@ def _alone(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[Co
     together = _together(placed, op)
     old = [
         o.target
-        for o in session.overrides
+        for o in compiles.request.overrides
         if o.kind == "schedule_constraint" and isinstance(o.target, tuple) and set(together) & set(o.target)
     ]
     edits: list[Command] = [Constrain(names, on=False) for names in old]
     home = segments[own_epoch]
     if order[home.first] in together and any(
-        o.kind == "epoch_break" and o.target == order[home.first] for o in session.overrides
+        o.kind == "epoch_break" and o.target == order[home.first] for o in compiles.request.overrides
     ):  # the break stays with those that stay
         edits.append(EpochBreak(order[home.first], on=False))
         rest_of = [order[n] for n in range(home.first, home.last) if order[n] not in together]
@@ -120,11 +119,11 @@ def _alone(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[Co
     if (
         epoch > own_epoch
         and order_kept.ops[0] != start
-        and any(o.kind == "epoch_break" and o.target == start for o in session.overrides)
+        and any(o.kind == "epoch_break" and o.target == start for o in compiles.request.overrides)
     ):  # it goes before the op that begins the epoch, and so does the break
         edits += [EpochBreak(start, on=False), EpochBreak(together[0])]
     edits.append(order_kept)
-    after = session.placed(state_after(session, *edits))
+    after = compiles.placed_after(*edits)
     stays = {order[n] for n in range(segments[epoch].first, segments[epoch].last)}
     result = _epoch_of(after, after.problem.number[op])
     segment = after.segments[result]
@@ -180,14 +179,14 @@ def _leading_to(placed: PlacedOps, ops: set[int]) -> set[int]:
     return result
 
 
-def _beside(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[Command, ...]:
+def _beside(compiles: Compiles, placed: PlacedOps, op: str, epoch: int) -> tuple[Command, ...]:
     """Into a neighbouring epoch, by the break between the two."""
     order = placed.problem.order
     at = placed.problem.number[op]
     own_epoch = _epoch_of(placed, at)
     later = epoch > own_epoch
     border = order[placed.segments[max(own_epoch, epoch)].first]
-    mine = any(o.kind == "epoch_break" and o.target == border for o in session.overrides)
+    mine = any(o.kind == "epoch_break" and o.target == border for o in compiles.request.overrides)
     if later:
         if at == placed.segments[own_epoch].first and mine:
             return (EpochBreak(border, on=False),)
@@ -207,14 +206,6 @@ def _beside(session: Session, placed: PlacedOps, op: str, epoch: int) -> tuple[C
     return (EpochBreak(border, on=False),)
 
 
-def state_after(session: Session, *edits: Command) -> Request:
-    """The current state with edits made to it, for `Session.placed`; nothing is done."""
-    state = session.request
-    for edit in edits:
-        state = edit.apply(state)
-    return state
-
-
 def _epoch_of(placed: PlacedOps, number: int) -> int:
     return next(i for i, s in enumerate(placed.segments) if s.first <= number < s.last)
 
@@ -226,12 +217,12 @@ def shift_break(op: str, to: str, kind: str = "epoch_break") -> tuple[Command, .
     return (BREAKS[kind](op, on=False), BREAKS[kind](to))
 
 
-def stops(session: Session, op: str, kind: str = "epoch_break", names: Sequence[str] = ()) -> Iterator[Stop]:
+def stops(compiles: Compiles, op: str, kind: str = "epoch_break", names: Sequence[str] = ()) -> Iterator[Stop]:
     """What a break that stands before `op` would make of the schedule elsewhere, one op at a time, nearest first.
 
     names: only before these ops. Raises `InputError` for an op that is not placed.
     """
-    placed = session.placed()
+    placed = compiles.placed()
     order, number = placed.problem.order, placed.problem.number
     if op not in number:
         raise InputError(f"{op!r} is not an op of the placed graph")
@@ -240,7 +231,7 @@ def stops(session: Session, op: str, kind: str = "epoch_break", names: Sequence[
     for position in sorted(numbers, key=lambda n: (abs(n - at), n)):
         name = order[position]
         try:
-            after = placed if position == at else session.placed(state_after(session, *shift_break(op, name, kind)))
+            after = placed if position == at else compiles.placed_after(*shift_break(op, name, kind))
         except TbudaError as error:
             first = error.diagnostics[0].message if error.diagnostics else str(error).splitlines()[0]
             yield Stop(name, 0, 0, 0, first)

@@ -19,12 +19,11 @@ from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule
 from tbuda_lab.core.frontend.torch_model.audit import graph_step
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import LOSS, WRITES
-from tbuda_lab.core.session.compiles import as_sample
+from tbuda_lab.core.session.compiles import Compiles, as_sample
 from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.verification import Comparison, compare_tensors
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
     from tbuda_lab.core.session.state import SessionState
 
 
@@ -59,12 +58,17 @@ class TrainingProgress:
 class Training:
     """What a session does for training. See `Session`."""
 
-    def __init__(self, session: Session, state: SessionState) -> None:
-        self._session, self._state = session, state
+    def __init__(self, state: SessionState, compiles: Compiles) -> None:
+        self._state, self._compiles = state, compiles
         self._trainer: Trainer | None = None
         self._rate = 0.0
         self._steps = 0
         self.steps: list[TrainingStep] = []
+
+    def trains(self, model: Module, loss: Module, inputs: Any = ()) -> None:
+        """The modules that the graph of a session that trains was made of, and the model's sample inputs: what its runs
+        are judged by."""
+        self._state.modules = model, loss, inputs
 
     @property
     def trainer(self) -> Trainer:
@@ -72,10 +76,10 @@ class Training:
 
         Raises `InputError` for a session that was not made by `for_training`.
         """
-        if self._session.options.training is None:
+        if self._state.request.options.training is None:
             raise InputError("this session is for inference; Session.for_training makes one that trains")
-        session = self._session
-        result = session.result if session.result is not None and not session.stale else session.compile()
+        state = self._state
+        result = state.result if state.result is not None and not state.stale else self._compiles.compile()
         before = self._trainer
         if before is None or before.result is not result:
             self._trainer = Trainer(result)
@@ -134,7 +138,7 @@ class Training:
             cancel = self._cancel_event()
             try:
                 for step in steps:
-                    if self._session.control.gate(cancel.is_set, lambda: self._tell(done, total, paused=True)):
+                    if self._state.control.gate(cancel.is_set, lambda: self._tell(done, total, paused=True)):
                         raise Cancelled("training was cancelled between steps")
                     loss, rate = step()
                     self._steps += 1
@@ -143,10 +147,10 @@ class Training:
                     self.steps.append(trained)
                     self._state.events.emit("trained", trained)
                     self._tell(done, total)
-                    self._session.control.on_end("input")
+                    self._state.control.on_end("input")
             finally:
                 self._tell(done, total, running=False)
-                self._session.control.reset()
+                self._state.control.reset()
         return done
 
     def _cancel_event(self) -> threading.Event:
@@ -187,14 +191,14 @@ class Training:
             steps = eager_steps(model.module, loss.module, as_sample(inputs), goal, weights)
             if steps:
                 return [step.gradients for step in steps]
-        result = self._session.result
+        result = self._state.result
         assert isinstance(result, CompileResult)
         feed = self._feed(trainer, inputs, targets)
         return [graph_step(result.graph, feed, weights, torch.float64).gradients]
 
     def judge(self, sample: Any, got: Sequence[torch.Tensor]) -> Comparison:
         """The loss of a run against that of the modules themselves. sample: what the graph reads, targets last."""
-        graph = self._session.trace()
+        graph = self._compiles.trace()
         feed = feeds_of(fed_inputs(graph), sample)
         goals = [n.name for n in graph.inputs if n.attrs.get("target")]
         model, loss, like = self._state.modules or (None, None, ())
@@ -209,7 +213,7 @@ class Training:
 
     def gradients_by_op(self, comparisons: Iterable[Comparison]) -> dict[str, float]:
         """See `Session.gradients_by_op`."""
-        result = self._session.compile()
+        result = self._compiles.compile()
         lowered, forward = result.lowered, {op for e in result.placement.epochs if e.direction == "fwd" for op in e.ops}
         worst: dict[str, float] = {}
         for one in comparisons:

@@ -32,7 +32,8 @@ from tbuda_lab.core.session.op_checks import lowered_inputs
 from tbuda_lab.core.verification import TensorError, measure_error
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.compiles import Compiles
+    from tbuda_lab.core.session.edits import Edits
     from tbuda_lab.core.session.state import SessionState
 
 PASSES = {MathFidelity.LoFi: 1, MathFidelity.HiFi2: 2, MathFidelity.HiFi3: 3, MathFidelity.HiFi4: 4}
@@ -168,24 +169,25 @@ class TunedFormats:
 
 
 def tune_formats(
-    session: Session,
     state: SessionState,
+    compiles: Compiles,
+    edits: Edits,
     target: Target,
     inputs: Any,
     progress: Callable[[int, int], None] | None,
     cancel: threading.Event | None,
 ) -> TunedFormats:
     """See `Session.tune_formats`."""
-    if session.options.training is not None:
+    if state.request.options.training is not None:
         raise InputError("formats are tuned for inference; tune a session of the same model, and train with its rules")
     with state.work_lock:
-        result = session.compile()
+        result = compiles.compile()
         with state.edit_lock:
             state.cancel = stop = cancel or threading.Event()
-        sample = session.sample_inputs if inputs is None else inputs
+        sample = state.sample_inputs if inputs is None else inputs
         expected = _reference(result, sample)
         first = target.worst(_errors(result, sample, expected, stop))
-        cycles_before = session.time(result).per_input
+        cycles_before = compiles.time(result).per_input
         if not target.holds(first):
             what = "a correlation" if target.measure == "pcc" else target.measure
             raise InputError(
@@ -195,7 +197,7 @@ def tune_formats(
             )
         changes = rank_changes(result, sample)
         request = state.history.state
-        graph = session.trace()
+        graph = compiles.trace()
         rules_before = request.options.precision
         steps = 2 + len(changes).bit_length()
         trials = [FrontierPoint(0, cycles_before, first, True)]
@@ -209,7 +211,7 @@ def tune_formats(
             rules = (*rules_before, *_order_rules(changes[:count]))
             compiled = state.pipeline.compile(graph, SetOptions(precision=rules).apply(request), Clock(None, stop))
             error = target.worst(_errors(compiled, sample, expected, stop))
-            trials.append(FrontierPoint(count, session.time(compiled).per_input, error, target.holds(error)))
+            trials.append(FrontierPoint(count, compiles.time(compiled).per_input, error, target.holds(error)))
             return trials[-1].holds
 
         _search(len(changes), trial)
@@ -218,7 +220,7 @@ def tune_formats(
         if best.changes:
             edit = SetOptions(precision=(*rules_before, *_order_rules(changes[: best.changes])))
             name = f"PCC {target.limit:g}" if target.measure == "pcc" else str(target)
-            session.edits.attempt(edit, label=f"tune formats for {name}")
+            edits.attempt(edit, label=f"tune formats for {name}")
     return TunedFormats(
         tuple(changes[: best.changes]),
         tuple(changes[best.changes :]),

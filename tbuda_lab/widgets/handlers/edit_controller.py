@@ -17,7 +17,6 @@ from tbuda_lab.core.run_control import wait_for
 from tbuda_lab.core.session import Command
 from tbuda_lab.core.session.commands import SetOptions
 from tbuda_lab.core.session.compiles import FIRST
-from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.core.session.whatif import WhatIf, time_of
 from tbuda_lab.widgets.handlers.edit_messages import changes_nothing, commands_of, edits_frame, label_of, legal_frame
 from tbuda_lab.widgets.handlers.gc_policy import GC_POLICY
@@ -148,7 +147,7 @@ class EditController:
         try:
             commands = commands_of(edit if isinstance(edit, Mapping) else {}, session)
             effect = session.whatif(*commands)
-            before, after = session.placed(), session.placed(state_after(session, *commands))
+            before, after = session.placed(), session.compiles.placed_after(*commands)
         except TbudaError as error:
             reply: dict[str, Any] = {"ok": False, "text": refusal(error)}
         else:
@@ -170,7 +169,7 @@ class EditController:
         if self._exact.get(view) != number:
             return
         try:
-            state = state_after(session, *commands)
+            state = session.compiles.state_after(*commands)
             session.frames.ops_frame(session.placed(state, cancel))  # times of epochs that stay are known then
             result = session.preview(state, cancel)
         except TbudaError:
@@ -183,7 +182,7 @@ class EditController:
     def _ahead(self, commands: tuple[Command, ...]) -> None:
         """Show where the ops go as soon as that is known: the netlist and its check take three times as long."""
         session = self.hub.session
-        self.hub.publish([session.frames.ops_frame(session.placed(state_after(session, *commands)))])
+        self.hub.publish([session.frames.ops_frame(session.compiles.placed_after(*commands))])
 
     def _current(self) -> None:
         """Show the current placement, whatever was shown."""

@@ -101,7 +101,7 @@ class ToEpoch(Gesture):
     name: ClassVar[str] = "epoch"
 
     def commands(self, session: Session) -> tuple[Command, ...]:
-        return into_epoch(session, self.op, self.epoch, self.start)
+        return into_epoch(session.compiles, self.op, self.epoch, self.start)
 
 
 @dataclasses.dataclass(frozen=True)

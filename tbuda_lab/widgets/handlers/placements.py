@@ -134,7 +134,7 @@ class Search:
             self.points.append((time.monotonic() - self.begun, steps, best))
             if session.request != self.before:
                 self.after = session.request
-                self.changes = changes_of(session, self.before, self.after)
+                self.changes = changes_of(session.compiles, self.before, self.after)
         finally:
             self.ended = time.monotonic()
             if hub.edit_controller is not None:

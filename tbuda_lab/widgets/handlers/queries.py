@@ -17,11 +17,10 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.frame import Strings
 from tbuda_lab.core.lowering.data_formats import legal_fidelities, legal_formats
 from tbuda_lab.core.session import ClearOp, Constrain, Session, Suggestion
-from tbuda_lab.core.session.explain import provenance
 from tbuda_lab.core.session.exports import overrides_text
 from tbuda_lab.core.session.legal import choices_of
 from tbuda_lab.core.session.profile import Profile, ProfiledOp
-from tbuda_lab.core.session.temporal import state_after, stops
+from tbuda_lab.core.session.temporal import stops
 from tbuda_lab.widgets.handlers.edit_controller import BUSY, effect_data, refusal
 from tbuda_lab.widgets.handlers.edit_messages import message_of
 from tbuda_lab.widgets.protocol import answers
@@ -99,7 +98,7 @@ def suggestion_list(session: Session, suggestions: Sequence[Suggestion]) -> list
     before = session.placed().ops()
     epochs = {n: p.epoch for n, p in before.items()}
     for hint in suggestions:
-        placed = session.placed(state_after(session, *hint.commands))
+        placed = session.compiles.placed_after(*hint.commands)
         after = placed.ops()
         same = same_epochs(epochs, {n: p.epoch for n, p in after.items()})
         ops = [op for c in hint.commands if isinstance(op := getattr(c, "op", None), str) and op in before]
@@ -139,7 +138,7 @@ def why_data(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
             data[field.name] = value
         elif isinstance(value, tuple) and all(isinstance(v, (str, int, float)) for v in value):
             data[field.name] = list(value)
-    data["picked"] = provenance(session, reasons.op)
+    data["picked"] = session.queries.provenance(reasons.op)
     data["overrides"] = [o.kind for o in session.overrides if o.matches([reasons.op])]
     return data
 
@@ -159,7 +158,7 @@ def _alternative(choice: Any) -> dict[str, Any]:
 @answers("choices")
 def _choices(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
     def make(session: Session, content: Mapping[str, Any]) -> dict[str, Any]:
-        entry = choices_of(session, str(content.get("op")))
+        entry = choices_of(session.compiles, str(content.get("op")))
         return {
             "u_kt": [list(c) for c in entry.u_kt],
             "streams": [[*s, cycles] for s, cycles in entry.streams],
@@ -229,7 +228,7 @@ def _break_stops(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         last_report = time.monotonic()
         try:
             kind = str(content.get("kind") or "epoch_break")
-            for count, stop in enumerate(stops(hub.session, str(content.get("op")), kind)):
+            for count, stop in enumerate(stops(hub.session.compiles, str(content.get("op")), kind)):
                 breaks.append(list(stop))
                 now = time.monotonic()
                 if now - last_report >= _PART_INTERVAL:

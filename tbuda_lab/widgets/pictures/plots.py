@@ -15,7 +15,7 @@ import numpy as np
 from tbuda_lab.core.errors import OutputError, TbudaError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.profile import SIMULATED, bound_costs, cost_history, epoch_costs, op_costs
+from tbuda_lab.core.session.profile import SIMULATED, bound_costs, epoch_costs, op_costs
 from tbuda_lab.widgets.pictures.svg import short
 from tbuda_lab.widgets.protocol import answers
 
@@ -264,7 +264,7 @@ def history(session: Session) -> Figure:
     """Cycles per input after every edit of the session."""
     from bokeh.models import ColumnDataSource, DataRange1d, FixedTicker
 
-    rows = cost_history(session)
+    rows = session.queries.history_costs()
     history = _figure(
         "Cost over the session", x_axis_label="edit", y_axis_label="cycles per input", y_range=DataRange1d(start=0)
     )

@@ -122,9 +122,11 @@ class ExploreView(anywidget.AnyWidget):
             e.cancel()
             return "cancelled"
         if content.get("do") == "open":
-            self.opened = e.open(number("n"))
+            opened = e.open(number("n"))
+            assert isinstance(opened, Session)  # as the exploration's own is
+            self.opened = opened
             if self._on_open is not None:
-                self._on_open(self.opened)
+                self._on_open(opened)
             return f"trial {number('n')} is view.opened"
         if content.get("do") == "compare":
             self.diff = e.compare(number("a"), number("b"))

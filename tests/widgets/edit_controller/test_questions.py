@@ -25,7 +25,6 @@ from tbuda_lab.core.session import (
 )
 from tbuda_lab.core.session import exports as session_exports
 from tbuda_lab.core.session.commands import InsertNop
-from tbuda_lab.core.session.temporal import state_after
 from tbuda_lab.widgets.handlers.edit_messages import commands_of, message_of
 from tbuda_lab.widgets.handlers.session_hub import Hub
 from tbuda_lab.widgets.protocol import HANDLERS
@@ -46,11 +45,7 @@ def test_gains_choices_why_and_suggestions_are_those_of_the_session(hub: Hub) ->
     choices = said(say(hub, type="choices", op=OP), "choices")
     assert choices["ok"] and choices["now"]["u_kt"] in [v for v, _ in choices["u_kt"]]
     for value, cycles in choices["u_kt"]:
-        row = (
-            session.placed(state_after(session, SetUkt(OP, value), ResizeOp(OP, reasons.grid)))
-            .placement()
-            .candidate(OP)
-        )
+        row = session.compiles.placed_after(SetUkt(OP, value), ResizeOp(OP, reasons.grid)).placement().candidate(OP)
         assert (int(row["u_kt"]), int(row["cycles"])) == (value, cycles)
     assert answer(say(hub, type="edit", do="resize", op=OP, size=[1, 1]))[0]
     assert "set by an override" in said(say(hub, type="why", op=OP), "why")["picked"]

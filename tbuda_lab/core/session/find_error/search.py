@@ -27,7 +27,8 @@ from tbuda_lab.core.session.op_checks import lowered_inputs
 from tbuda_lab.core.verification import MIN_PCC, TensorError, measure_error
 
 if TYPE_CHECKING:
-    from tbuda_lab.core.session.session import Session
+    from tbuda_lab.core.session.compiles import Compiles
+    from tbuda_lab.core.session.state import SessionState
 
 Tensor = torch.Tensor
 TOLERANCE = {"traced": 1e-3, "passed": 1e-4, "lowered": 2e-3, "netlist": 2e-3}
@@ -44,7 +45,8 @@ class _Found:
 
 
 def find_error(
-    session: Session,
+    state: SessionState,
+    compiles: Compiles,
     inputs: Any = None,
     mode: str = "golden",
     goldens: Mapping[str, np.ndarray] | None = None,
@@ -54,10 +56,10 @@ def find_error(
     """See `Session.find_error`."""
     if mode not in ("golden", "device"):
         raise InputError(f"mode is golden or device, not {mode!r}")
-    result = session.compile()
-    if session.options.training is not None:
+    result = compiles.compile()
+    if result.options.training is not None:
         raise InputError("a search for the wrong op is for inference; Session.check_gradients judges training")
-    search = _Search(session, result, session.sample_inputs if inputs is None else inputs, goldens or {}, min_pcc)
+    search = _Search(state.model, result, state.sample_inputs if inputs is None else inputs, goldens or {}, min_pcc)
     steps: list[tuple[str, Callable[[], _Found | None]]] = [
         ("traced", search.traced),
         ("passed", search.passed),
@@ -79,9 +81,9 @@ def find_error(
 
 class _Search:
     def __init__(
-        self, session: Session, result: CompileResult, sample: Any, goldens: Mapping[str, np.ndarray], min_pcc: float
+        self, model: Any, result: CompileResult, sample: Any, goldens: Mapping[str, np.ndarray], min_pcc: float
     ) -> None:
-        self.session, self.result, self.min_pcc, self.goldens = session, result, min_pcc, goldens
+        self.model, self.result, self.min_pcc, self.goldens = model, result, min_pcc, goldens
         self.sample = sample
         self.graph: Graph = result.graph if result.chain is None else result.chain.device
         whole = next(iter(elements(result.graph, frontend.feeds(result.graph, sample))))
@@ -107,7 +109,7 @@ class _Search:
         """The traced graph against the module run eagerly, and against goldens from outside."""
         run = self._traced
         outputs = [n.name for n in self.graph.outputs]
-        module = self.session.model
+        module = self.model
         if isinstance(module, torch.nn.Module) and self.result.chain is None:
             wrong = self._against_module(module, outputs)
             if wrong is not None:

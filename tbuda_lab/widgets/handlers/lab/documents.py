@@ -17,9 +17,9 @@ from tbuda_lab.core.frames.measured_frame import measured_frame
 from tbuda_lab.core.measured import read_profile
 from tbuda_lab.core.netlist.image import read_image
 from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.compile_session import live_sessions
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import JournalFile, read_journal, replay
-from tbuda_lab.core.session.state import live_sessions
 from tbuda_lab.dialects.program import read_programs
 from tbuda_lab.widgets.handlers.lab import Comm
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of, hubs

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.frames import model_time
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.state import on_session
+from tbuda_lab.core.session.compile_session import CompileSession, on_session
 from tbuda_lab.widgets.handlers.edit_controller import BUSY, refusal
 from tbuda_lab.widgets.handlers.frames import session_diff_frame
 from tbuda_lab.widgets.handlers.lab import Comm
@@ -76,11 +76,11 @@ class SessionsFeed:
         self._watches[hub.id] = _Watch(self, hub)
         self.on_change()
 
-    def _on_start(self, session: Session) -> None:
+    def _on_start(self, session: CompileSession) -> None:
         self._follow(session)
         self.on_change()
 
-    def _follow(self, session: Session) -> None:
+    def _follow(self, session: CompileSession) -> None:
         """What a session without a view does is heard as long as this feed is there."""
         feed = weakref.ref(self)
 
