@@ -341,7 +341,7 @@ class FakeSession:
         self.cancelled = threading.Event()
         self.events = Events(*EVENTS)
         self.history = self.future = self.records = ()
-        self.frames = Frames(self)  # type: ignore[arg-type]
+        self.frames = Frames(self, self)  # type: ignore[arg-type]
         self.stages = ("trace", "passes", "lower", "balance", "place", "emit", "check", "run")
 
     def on(self, event: str, listener: Any) -> Any:

@@ -161,8 +161,13 @@ class CompileSession:
 
     @property
     def result(self) -> CompileResult | None:
-        """The last good compile."""
+        """The last good compile. Another one in its place (with a netlist that was changed by hand, say) is what runs
+        and checks take until the next compile."""
         return self._state.result
+
+    @result.setter
+    def result(self, result: CompileResult) -> None:
+        self._state.result = result
 
     @property
     def stale(self) -> bool:
