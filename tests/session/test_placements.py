@@ -72,6 +72,8 @@ def test_back_is_one_step_and_its_result_is_looked_up(session, tmp_path):
 )
 def test_a_damaged_row_names_its_line(session, tmp_path, line):
     path = tmp_path / "bad.buda.json"
+    assert not (tmp_path / "mlp.buda.json").exists(), "a compile alone writes nothing"
+    session.save(tmp_path / "mlp.buda.json")
     text = (tmp_path / "mlp.buda.json").read_text().splitlines()
     text[2] = f"  {line}"
     path.write_text("\n".join(text))

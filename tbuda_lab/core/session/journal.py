@@ -81,12 +81,14 @@ class Journal:
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path, self.header = path, header
+        self.written = False  # by this session; until then the file is only read
 
     def write(self, history: History, resolve: Resolve) -> None:
         """Raises `OutputError` when the file cannot be written; an older one then stays as it is."""
         text = journal_text(self.header, history.log, resolve)
         with atomic_text(self.path) as file:
             file.write(text)
+        self.written = True
 
 
 def journal_text(header: Header, log: list[Entry], resolve: Resolve) -> str:

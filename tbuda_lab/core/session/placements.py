@@ -56,8 +56,7 @@ class Placements:
             facts = self._facts(state, result) if seen else PlacementFacts(_now(), len(result.placement.epochs))
             history.note(PlacementNote(history.free_note(label), kind, state, facts))
         if known is None:
-            with self._state.edit_lock:
-                self._state.write_journal()
+            self._write()
 
     def _origin(self, state: Request) -> tuple[str, str]:
         """The kind of a placement, and what it is called after."""
@@ -82,8 +81,15 @@ class Placements:
             return
         pcc = min(float(c.pcc) for c in comparisons)
         history.note(dataclasses.replace(note, facts=dataclasses.replace(note.facts, pcc=pcc)))
-        with self._state.edit_lock:
-            self._state.write_journal()
+        self._write()
+
+    def _write(self) -> None:
+        """To the journal, where this session has written an edit to it: one that was only opened, to compare or to look
+        at, stays as it is. The next edit writes what was noted before."""
+        journal = self._state.journal
+        if journal is not None and journal.written:
+            with self._state.edit_lock:
+                self._state.write_journal()
 
     @property
     def rows(self) -> tuple[PlacementRow, ...]:
