@@ -118,18 +118,23 @@ def flat(outputs: Any) -> list[torch.Tensor]:
 
 # -- doors -----------------------------------------------------------------------------------------------------------
 @contextlib.contextmanager
-def devices() -> Iterator[None]:
+def devices(folder: Path) -> Iterator[None]:
+    """A world without other devices, which leaves its files in `folder`."""
     pybuda.pybuda_reset()
+    before = os.environ.get("TBUDA_OUTPUT_DIR")
+    os.environ["TBUDA_OUTPUT_DIR"] = str(folder)
     pybuda.set_configuration_options(default_df_override=pybuda.DataFormat.Float32)
     try:
         yield
     finally:
         pybuda.pybuda_reset()
+        del os.environ["TBUDA_OUTPUT_DIR"]
+        os.environ.update({} if before is None else {"TBUDA_OUTPUT_DIR": before})
 
 
 def device(name: str, folder: Path, image: Path | None = None) -> list[torch.Tensor]:
     model, x = model_and_input(name)
-    with devices():
+    with devices(folder):
         own = pybuda.TTDevice("tt0", arch=pybuda.BackendDevice.Wormhole_B0, module=pybuda.PyTorchModule("m", model))
         if image is not None:
             own.compile_to_image(img_path=image, sample_inputs=(x,))
@@ -144,7 +149,7 @@ def image(name: str, folder: Path) -> list[torch.Tensor]:
 def image_of_a_session(name: str, folder: Path) -> list[torch.Tensor]:
     model, x = model_and_input(name)
     Session(model, (x,), options=FLOAT).export_tti(folder / "session.tti")
-    with devices():
+    with devices(folder):
         pybuda.TTDevice.load_image(img_path=folder / "session.tti")
         return [tensor.value() for tensor in pybuda.run_inference(inputs=[(x,)]).get(timeout=60)]
 
