@@ -4,6 +4,8 @@ made of them."""
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -45,63 +47,130 @@ class Block:
     nz_ublocks: Count = 0
     nz_strips: Count = 0
 
-    def features(self) -> dict[str, F64]:
-        """Every feature by name, broadcast to one shape."""
-        t, m, n, r, c, k, kt, z, nz, nzu, strips = (
-            np.asarray(v, dtype=np.float64)
-            for v in (
-                self.t,
-                self.mblock_m,
-                self.mblock_n,
-                self.ublock_r,
-                self.ublock_c,
-                self.m_k,
-                self.u_kt,
-                self.z,
-                self.nz_tiles,
-                self.nz_ublocks,
-                self.nz_strips,
-            )
+    def features(self) -> Features:
+        """Every feature by name, broadcast to one shape when it is read."""
+        passes = self.fidelity.passes if isinstance(self.fidelity, MathFidelity) else self.fidelity
+        counts = (
+            self.t,
+            self.mblock_m,
+            self.mblock_n,
+            self.ublock_r,
+            self.ublock_c,
+            self.m_k,
+            self.u_kt,
+            self.z,
+            passes,
+            self.nz_tiles,
+            self.nz_ublocks,
+            self.nz_strips,
         )
-        passes = np.asarray(self.fidelity.passes if isinstance(self.fidelity, MathFidelity) else self.fidelity, float)
-        per_slice = m * n
-        blocks = t * per_slice
-        tiles = blocks * (r * c)
-        inner = k * kt * blocks
-        by_block = {
-            "one": np.ones(()),
-            "blocks": blocks,
-            "tiles": tiles,
-            "ublock_tiles": tiles * (r * c),
-            "z_blocks": z * blocks,
-            "z_tiles": z * tiles,
-            "z_slices": z * t,
-            "z_step_tiles": (z - 1) * tiles,
-            "z_step_blocks": (z - 1) * blocks,
-            "z_wait": (z - 1) * t * (per_slice == 1),
-            "math": k * kt * tiles * passes,
-            "spill": (k - 1) * tiles,
-            "spill_blocks": (k - 1) * blocks,
-            "passes": (k - 1) * t,
-            "step": k * blocks,
-            "inner": inner,
-            "inner_tiles": k * kt * tiles,
-            "operands": inner * (r + c),
-            "unpack": inner * r * (1 + c),
-            "nz": nz,
-            "nz_cols": nz * n,
-            "nz_math": nz * n * c * passes,
-            "nzu_cols": nzu * n,
-            "nzu_tiles": nzu * n * r * c,
-            "strips": strips,
-            "strip_cols": strips * n,
-            "strip_blocks": strips * n * m,
-        }
-        shape = np.broadcast_shapes(*(v.shape for v in by_block.values()))
-        return {name: np.broadcast_to(v, shape) for name, v in by_block.items()}
+        return Features(_Counts(*(np.asarray(v, dtype=np.float64) for v in counts)))
 
 
-def evaluate(pieces: list[dict[str, float]], features: dict[str, F64]) -> F64:
+@dataclasses.dataclass(frozen=True)
+class _Counts:
+    """Fields of a block as floats; c, k, kt: columns of a ublock, and the two factors of the inner dimension."""
+
+    t: F64
+    m: F64
+    n: F64
+    r: F64
+    c: F64
+    k: F64
+    kt: F64
+    z: F64
+    passes: F64
+    nz: F64
+    nzu: F64
+    strips: F64
+
+    @functools.cached_property
+    def blocks(self) -> F64:
+        return self.t * self.m * self.n
+
+    @functools.cached_property
+    def tiles(self) -> F64:
+        return self.blocks * (self.r * self.c)
+
+    @functools.cached_property
+    def inner(self) -> F64:
+        return self.k * self.kt * self.blocks
+
+    @functools.cached_property
+    def again(self) -> F64:
+        """Nonzero ublocks beyond one for every ublock of output: for these a partial result is read back."""
+        return np.maximum(self.nzu - self.t * self.m, 0) * self.n
+
+    @functools.cached_property
+    def restrips(self) -> F64:
+        """Strips beyond the first of each slice."""
+        return np.maximum(self.strips - self.t, 0)
+
+
+FEATURES: dict[str, Callable[[_Counts], F64]] = {
+    "one": lambda b: np.ones(()),
+    "blocks": lambda b: b.blocks,
+    "tiles": lambda b: b.tiles,
+    "looped": lambda b: b.blocks * (b.r * b.c > 1),  # ublocks whose tiles are gone through by a loop
+    "ublock_tiles": lambda b: b.tiles * (b.r * b.c),
+    "z_blocks": lambda b: b.z * b.blocks,
+    "z_tiles": lambda b: b.z * b.tiles,
+    "z_slices": lambda b: b.z * b.t,
+    "z_step_tiles": lambda b: (b.z - 1) * b.tiles,
+    "z_step_blocks": lambda b: (b.z - 1) * b.blocks,
+    "z_wait": lambda b: (b.z - 1) * b.t * (b.m * b.n == 1),
+    "math": lambda b: b.k * b.kt * b.tiles * b.passes,
+    "spill": lambda b: (b.k - 1) * b.tiles,
+    "spill_blocks": lambda b: (b.k - 1) * b.blocks,
+    "reload": lambda b: (b.k > 1) * b.tiles,  # read back once from where steps add up, and packed
+    "reload_blocks": lambda b: (b.k > 1) * b.blocks,
+    "passes": lambda b: (b.k - 1) * b.t,
+    "step": lambda b: b.k * b.blocks,
+    "inner": lambda b: b.inner,
+    "inner_rows": lambda b: b.inner * b.r,
+    "inner_tiles": lambda b: b.inner * (b.r * b.c),
+    "operands": lambda b: b.inner * (b.r + b.c),
+    "unpack": lambda b: b.inner * b.r * (1 + b.c),
+    "in0": lambda b: b.t * b.m * b.r * b.k * b.kt,  # tiles that come in, of either operand of a matmul
+    "in1": lambda b: b.t * b.n * b.c * b.k * b.kt,
+    "nz": lambda b: b.nz,
+    "nz_cols": lambda b: b.nz * b.n,
+    "nz_math": lambda b: b.nz * b.n * b.c * b.passes,
+    "nzu": lambda b: b.nzu,
+    "nzu_cols": lambda b: b.nzu * b.n,
+    "nzu_tiles": lambda b: b.nzu * b.n * b.r * b.c,
+    "again": lambda b: b.again,
+    "again_tiles": lambda b: b.again * (b.r * b.c),
+    "strips": lambda b: b.strips,
+    "strip_rows": lambda b: b.strips * b.m,
+    "strip_cols": lambda b: b.strips * b.n,
+    "strip_blocks": lambda b: b.strips * b.n * b.m,
+    "restrip_blocks": lambda b: b.restrips * b.n * b.m,
+    "restrip_tiles": lambda b: b.restrips * b.n * b.m * (b.r * b.c),
+}
+"""What happens on a core per input, by name: how often, from the block (docs/cost-model.md#form)."""
+
+
+class Features(Mapping[str, F64]):
+    """The features of blocks, worked out when they are read, all of one shape."""
+
+    def __init__(self, counts: _Counts) -> None:
+        self._counts, self._known = counts, dict[str, F64]()
+        self.shape = np.broadcast_shapes(*(np.shape(getattr(counts, f.name)) for f in dataclasses.fields(counts)))
+
+    def __getitem__(self, name: str) -> F64:
+        if name not in self._known:
+            self._known[name] = np.broadcast_to(FEATURES[name](self._counts), self.shape)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FEATURES)
+
+    def __len__(self) -> int:
+        return len(FEATURES)
+
+
+def evaluate(pieces: list[dict[str, float]], features: Mapping[str, F64]) -> F64:
     """The slowest of several units that work side by side: the maximum of the pieces, each a weighted sum."""
     first, *rest = (_weighted_sum(piece, features) for piece in pieces)
     for other in rest:
@@ -109,7 +178,7 @@ def evaluate(pieces: list[dict[str, float]], features: dict[str, F64]) -> F64:
     return first
 
 
-def _weighted_sum(piece: dict[str, float], features: dict[str, F64]) -> F64:
+def _weighted_sum(piece: dict[str, float], features: Mapping[str, F64]) -> F64:
     total = np.zeros(features["one"].shape)
     for name, weight in piece.items():
         total = total + weight * features[name]
@@ -254,7 +323,7 @@ def _fit(table: Table, kind: str, format: str, variant: str) -> Fit | None:
     return None
 
 
-def _traffic(table: Table, format: str, features: dict[str, F64]) -> F64:
+def _traffic(table: Table, format: str, features: Mapping[str, F64]) -> F64:
     """Cycles to bring in and take away the tiles of a format: nop's, scaled by bytes where nop was not measured."""
     own = table.fits.get(Key("nop", format))
     if own is not None:
@@ -272,7 +341,7 @@ def _traffic(table: Table, format: str, features: dict[str, F64]) -> F64:
 
 
 def _published_cycles(
-    table: Table, kind: str, format: str, variant: str, vector: str, block: Block, features: dict[str, F64]
+    table: Table, kind: str, format: str, variant: str, vector: str, block: Block, features: Mapping[str, F64]
 ) -> F64:
     name = "reduce_z" if (kind, variant) == ("reduce", "z") else _PUBLISHED_NAME.get(kind, kind)
     counted = "int32" if (kind, format) == ("matmul", "int8") else format  # what an integer matmul accumulates in
