@@ -148,7 +148,7 @@ FEATURES: dict[str, Callable[[_Counts], F64]] = {
     "restrip_blocks": lambda b: b.restrips * b.n * b.m,
     "restrip_tiles": lambda b: b.restrips * b.n * b.m * (b.r * b.c),
 }
-"""What happens on a core per input, by name: how often, from the block (docs/cost-model.md#form)."""
+"""What happens on a core per input, by name: how often, from the block (docs/cost-model.md, "Form")."""
 
 
 class Features(Mapping[str, F64]):
