@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tbuda_lab.core.balancer.l1 import preloads
+from tbuda_lab.core.balancer.l1 import ENCODING, preloads
 from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.compiler.result import CompileResult
 from tbuda_lab.core.device import load_device
@@ -94,3 +94,16 @@ def test_an_optimizer_preloads_as_far_as_cores_have_streams(device: str, batch: 
     result = trained(device, batch, "adamw")
     assert not [f for f in check(result.netlist, device) if f.rule in ("N17", "R6")]
     assert wanted(result, False) and all(preloaded for _, preloaded in wanted(result, False))
+
+
+def test_an_encoding_that_l1_has_no_room_for_counts_as_its_reads_enlarge_it() -> None:
+    """Two convolutions and a pool on 128 x 128 pixels in Float32: the pool's pickers fill a core but for a few KiB, and
+    their encodings are streamed. The check of the netlist counts by itself (rule R6)."""
+    convolutions = [torch.nn.Conv2d(c, 32, 3, padding=1, bias=False) for c in (3, 32)]
+    layers = [m for c in convolutions for m in (c, torch.nn.BatchNorm2d(32), torch.nn.ReLU())]
+    module = torch.nn.Sequential(*layers, torch.nn.MaxPool2d(2, 2)).eval()
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    result = compile_graph(from_torch(module, (torch.zeros(1, 3, 128, 128),)), "grayskull", options)
+    pickers = [n for n in result.placement.ops if "max_pool2d_rows" in n and result.placement.candidate(n)["m_k"]]
+    assert not all(result.placement.candidate(n)["prologue"] & ENCODING for n in pickers)
+    assert not [f for f in check(result.netlist, load_device("grayskull")) if f.rule in ("N17", "R6")]

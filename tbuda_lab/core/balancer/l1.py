@@ -206,9 +206,18 @@ def picker_bytes(profile: OpProfile, rows: np.ndarray, align: int) -> tuple[int,
 
 
 def streamed_encoding_bytes(resident: np.ndarray, align: int) -> np.ndarray:
-    """The buffer of an encoding that L1 has no room for: two of its tiles at most."""
-    streamed: np.ndarray = np.minimum(resident, 2 * tile_bytes(ENCODING_DF, align=align))
-    return streamed
+    """The buffer of an encoding that L1 has no room for: two of its tiles, as reads from DRAM enlarge them. Reads run
+    on, or jump at every tile. resident: bytes of all of it."""
+    tile = tile_bytes(ENCODING_DF, align=align)
+    length = np.maximum(resident // tile, 1)
+    one = np.ones_like(length)
+    most = 2 * one
+    for step in (np.gcd(length, 2), one):
+        chunk = buffers.read_chunk(length, one, step, tile)
+        inside, beside = buffers.streamed(2 * one, chunk, one, tile, length, length)
+        most = np.maximum(most, inside + beside)
+    enlarged: np.ndarray = most * tile
+    return enlarged
 
 
 SMALL_TILES = 24
