@@ -344,6 +344,9 @@ class FakeSession:
         self.frames = Frames(self, self)  # type: ignore[arg-type]
         self.stages = ("trace", "passes", "lower", "balance", "place", "emit", "check", "run")
 
+    def first_placement(self) -> None:
+        return None
+
     def on(self, event: str, listener: Any) -> Any:
         return self.events.on(event, listener)
 
