@@ -62,7 +62,6 @@ def complaints(page: Any) -> list[str]:
     )
 
 
-@pytest.mark.xfail(reason="a step stays open since first placements; cause not found")
 def test_all_cells_ran_and_the_model_verified(page: Any) -> None:
     assert complaints(page) == []
     assert page.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.stderr']").count() == 0

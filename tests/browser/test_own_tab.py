@@ -101,7 +101,6 @@ def test_a_drag_in_the_tab_is_an_edit_and_undo_takes_it_back(page: Any, shots: P
     at_rest(page)
 
 
-@pytest.mark.xfail(reason="the answer of an undo has no cycles since placements are noted; cause not found")
 def test_a_run_leaves_the_view_as_it_was_and_undo_finds_its_verdict_again(page: Any, shots: Path) -> None:
     """Epoch and selection are those from before the run; an edit that is slower is said without a tick; undo back to
     what was verified shows its PCC again."""
@@ -122,7 +121,7 @@ def test_a_run_leaves_the_view_as_it_was_and_undo_finds_its_verdict_again(page: 
     assert in_kernel(page, "print(view.selected)", "one.ipynb") == "('second.matmul',)"
     before = float(in_kernel(page, "print(session.time().per_input)", "one.ipynb"))
     tile.click()
-    page.keyboard.press("[")
+    page.keyboard.press("Alt+[")  # half of the rows: fewer columns would share a load among fewer cores, and gain
     toast = tab.locator("[data-tb-answer=done]")
     expect(toast).to_contain_text(re.compile(r"\(\+[\d.]+ %\)"))
     expect(toast.locator(".tb-glyph")).to_have_text("▲")

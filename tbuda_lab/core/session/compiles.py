@@ -141,7 +141,12 @@ class Compiles:
                 self._state.cancel = cancel = threading.Event()
             graph = self.run_guarded(lambda: self.trace(cancel))
             emit = self._state.events.emit
-            clock = Clock(None, cancel, lambda _stage, text: emit("detail", "place", f"a first placement: {text}"))
+
+            def on_stage(stage: str, fraction: float) -> None:
+                if stage == "passes":  # the compile takes them over and does not tell of them again
+                    emit("stage", stage, fraction)
+
+            clock = Clock(on_stage, cancel, lambda _stage, text: emit("detail", "place", f"a first placement: {text}"))
             if len(graph.nodes) < FIRST_NODES or pipeline.is_known(graph, state, clock):
                 return None
             return pipeline.place(graph, SetOptions(**FIRST).apply(state), clock)[1]
