@@ -47,6 +47,8 @@ PAIR, TRIPLE = r(1, 2, 8), r(1, 3, 8)
 X = (r(1, 6, 8),)
 XY = (r(1, 6, 8), p(1, 6, 8))
 IMG = (r(1, 4, 9, 11),)
+SAFE_SOFTMAX = getattr(torch.ops.aten, "_safe_softmax")  # noqa: B009
+"""What torch takes an attention apart into."""
 MASK = torch.tensor([[True, False, True, True, False, True, True, True]])
 
 CASES: list[Case] = [
@@ -316,6 +318,7 @@ CASES: list[Case] = [
     ("instance_norm", nn.InstanceNorm2d(4, affine=True), IMG),
     ("rms_norm", nn.RMSNorm(8), X),
     ("softmax", lambda x: x.softmax(-1) + x.softmax(1), X),
+    ("safe_softmax", lambda x: SAFE_SOFTMAX(x.masked_fill(~MASK, float("-inf")), -1), X),
     ("log_softmax", lambda x: x.log_softmax(-1), X),
     ("kl_div", lambda x: torch.nn.functional.kl_div(x.log_softmax(-1), x.softmax(-1) * 0.5, reduction="none"), X),
     # reductions

@@ -132,10 +132,7 @@ def at_rows(problem: Problem, segment: Segment) -> list[Needs]:
     return at_rows
 
 
-LOADS = pytest.mark.xfail(reason="the model of stalls lets every load have all of DRAM; the simulator shares it")
-
-
-@pytest.mark.parametrize("kinds", ["ee", "eeeeee", "mem", pytest.param("mmmm", marks=LOADS), "rer", "emremre"])
+@pytest.mark.parametrize("kinds", ["ee", "eeeeee", "mem", "mmmm", "rer", "emremre"])
 def test_the_fill_of_a_chain_is_what_the_event_driven_simulator_says(kinds: str) -> None:
     problem = problem_of(chain(kinds), microbatch=BATCH)
     (segment,) = Optimal(problem, quiet).run()

@@ -201,10 +201,7 @@ class Edits:
             raise InputError("a search that is followed, or ended early, is limited by seconds, not by steps")
         state, compiles = self._state, self._compiles
         with state.work_lock:
-            graph = compiles.run_guarded(compiles.trace)
-            request = state.history.state
-            with state.edit_lock:
-                state.cancel = cancel = threading.Event()
+            graph, request, cancel = self._begin_search()
             clock = compiles.clock(cancel)
             clock.watch = self._watch(found, enough)
             result, done = compiles.run_guarded(lambda: self._search(graph, request, clock, seconds, steps))
@@ -220,6 +217,14 @@ class Edits:
             state.results.store(counted.key, dataclasses.replace(result, options=counted.options))
             self.attempt(edit, label=f"search for a faster placement, {done} steps", source="search")
             return self._curve()
+
+    def _begin_search(self) -> tuple[Graph, Request, threading.Event]:
+        """The traced graph, what the next compile is asked for, and what cancels the search."""
+        state = self._state
+        graph = self._compiles.run_guarded(self._compiles.trace)
+        with state.edit_lock:
+            state.cancel = cancel = threading.Event()
+            return graph, state.request, cancel
 
     def _watch(self, found: Found | None, enough: threading.Event | None) -> SearchWatch | None:
         if found is None and enough is None:
@@ -268,10 +273,7 @@ class Edits:
             raise not_supported("islands of a session that trains", "optimise(steps=...) without islands")
         state, compiles = self._state, self._compiles
         with state.work_lock:
-            graph = compiles.run_guarded(compiles.trace)
-            request = state.history.state
-            with state.edit_lock:
-                state.cancel = cancel = threading.Event()
+            graph, request, cancel = self._begin_search()
             plain = SetOptions(optimise_steps=0, optimise_seconds=None, optimise_rounds=()).apply(request)
             search = functools.partial(self._search_islands, graph, plain, cancel, steps, islands)
             options, curve = compiles.run_guarded(search)

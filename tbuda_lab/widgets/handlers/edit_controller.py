@@ -59,7 +59,7 @@ class EditController:
             self._exact[view] = number if isinstance(number, int) and what == "probe_exact" else -1
             self._cancel.set()
             if what == "probe_end":
-                self.submit(self._back)
+                self.submit(self.show_again)
             if what == "probe_exact" and not self.hub.busy:
                 self.submit(lambda: self._try(view, content))
             return
@@ -221,10 +221,6 @@ class EditController:
         self.publish()
 
     def show_again(self) -> None:
-        """The current placement instead of one that was shown for now."""
-        self._back()
-
-    def _back(self) -> None:
         """What was shown was not made: the current placement again."""
         if self.shown:
             self.shown = ""
@@ -277,7 +273,7 @@ class EditController:
             if content.get("echo") is True:  # the page's user wants each edit in the notebook's log
                 print(*(c.python() for c in commands), sep="\n", flush=True)
         finally:
-            self._back()
+            self.show_again()
             self._end()
 
     def _step(self, view: Listener, what: str) -> None:

@@ -47,7 +47,7 @@ def _default(n: OnnxNode, name: str) -> Any:
     """What the standard takes for an attribute that is left out; None where it says nothing."""
     try:
         entry = read.onnx.defs.get_schema(n.op_type, n.opset, "").attributes[name].default_value
-    except Exception:
+    except (read.onnx.defs.SchemaError, KeyError):
         return None
     value = read.onnx.helper.get_attribute_value(entry) if entry.name else None
     return value.decode() if isinstance(value, bytes) else value

@@ -1,8 +1,8 @@
 """What filling an epoch and its forks cost, for all targets of the dynamic programme at once and before it is placed.
 
 Filling: the first result of an op comes when what it needs of its operands has come and the first part of its own work
-is done; along the longest way these add up (pipeline depth x time to the first result). `epochsim` follows the blocks
-and agrees on chains.
+is done; along the longest way these add up (pipeline depth x time to the first result). What preloads waits for its
+load, and loads share DRAM. `epochsim` follows the blocks and agrees on chains.
 
 A fork whose short branch holds `h` inputs while the join waits `d` cycles for the long one hands on an input every
 d / h cycles at best (the mean of the cycle of waits through both); if the branch holds less than the long one has to
@@ -43,6 +43,7 @@ class OpAt:
     read: tuple[np.ndarray, ...]
     written: np.ndarray
     load: np.ndarray  # cycles in which all of DRAM brings what the op preloads
+    load_size: np.ndarray  # bytes of it that the core fetches which fetches most
     loads: bool  # whether it preloads anything
     alone: np.ndarray  # cycles until its first tiles leave, where it waits for nothing but the start of the epoch
     rest: np.ndarray  # cycles from then on
@@ -110,7 +111,7 @@ class StallModel:
             return taken
 
         cycles = needs.cycles.max(axis=0).astype(np.float32)
-        begun, load = cycles * pick(facts.first), pick(self._load(op))
+        begun, (size, load) = cycles * pick(facts.first), map(pick, self._load(op))
         result = OpAt(
             cycles,
             begun,
@@ -120,6 +121,7 @@ class StallModel:
             tuple(map(pick, facts.read)),
             pick(facts.written),
             load,
+            size,
             bool((load > 0).any()),
             begun + np.float32(_READY),
             cycles - begun,
@@ -127,11 +129,11 @@ class StallModel:
         self._at[key] = needs, result  # the needs are kept, so that their id stays theirs
         return result
 
-    def _load(self, op: int) -> np.ndarray:
+    def _load(self, op: int) -> tuple[np.ndarray, np.ndarray]:
         problem = self.problem
-        total = problem.loads(op)[1][problem.legal[problem.tables[op].signature]]
-        cycles: np.ndarray = total / dram_rate(problem.device)
-        return cycles
+        legal = problem.legal[problem.tables[op].signature]
+        most, total = problem.loads(op)
+        return most[legal], total[legal] / dram_rate(problem.device)
 
     def _first_results(self, op: int) -> FirstResults:
         problem = self.problem
@@ -194,8 +196,9 @@ class RunStalls:
         self.stall_cycles: np.ndarray | None = None
         self.nops: np.ndarray | None = None
         self.whole: np.ndarray | None = None
-        self._depth: dict[int, np.ndarray] = {}
-        self._load: np.ndarray = np.zeros(1, dtype=np.float32)
+        self._depth: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}
+        self._loads: list[tuple[np.ndarray, np.ndarray]] = []  # cycles in which all of DRAM brings each, bytes a core
+        self._whole_size: np.ndarray = np.zeros(1, dtype=np.float32)
 
     def add(self, op: int) -> None:
         """Takes in the next op."""
@@ -208,18 +211,35 @@ class RunStalls:
             self._fill(op)
 
     def _fill(self, op: int) -> None:
+        """Cores that load share DRAM evenly (`load_times`), so a load waits for as much of every other as a core has of
+        it by then, also of those that come later: beside its depth an op keeps the size of the load that its longest
+        way begins with, and how many loads are counted in."""
         here = self.waiting.at(op, self.needs(op))
-        depth = here.alone
+        depth, size = here.alone, np.zeros_like(here.load)
         if here.loads:
-            self._load = self._load + here.load
+            self._loads.append((here.load, np.maximum(here.load_size, 1.0)))
             depth = here.first_tiles + np.where(
-                here.load > 0, np.maximum(self._load, np.float32(_READY)), np.float32(_READY)
+                here.load > 0, np.maximum(self._shared(here.load_size, 0), _READY), np.float32(_READY)
             )
+            size = here.load_size
+            if self.whole is not None:
+                self.whole = self.whole + self._shared(self._whole_size, len(self._loads) - 1)
         for port, producer in enumerate(self.waiting.problem.facts[op].producers):
             before = self._depth.get(producer)
             if before is not None:
-                reached = before + here.arrival(port, self.waiting.at(producer, self.needs(producer)))
-                depth = np.maximum(depth, reached, out=reached)
-        self._depth[op] = depth
+                way = here.arrival(port, self.waiting.at(producer, self.needs(producer)))
+                reached = before[0] + self._shared(before[1], before[2]) + way
+                later = reached > depth
+                depth, size = np.where(later, reached, depth), np.where(later, before[1], size)
+        self._depth[op] = depth, size, len(self._loads)
         end = depth + here.rest
-        self.whole = end if self.whole is None else np.maximum(self.whole, end, out=end)
+        if self.whole is None:
+            self.whole, self._whole_size = end, size
+        else:
+            self._whole_size = np.where(end > self.whole, size, self._whole_size)
+            self.whole = np.maximum(self.whole, end)
+
+    def _shared(self, size: np.ndarray, known: int) -> np.ndarray | float:
+        """Cycles that a load of so many bytes a core waits for those of the run, itself among them, from the `known`-th
+        on."""
+        return sum((load * np.minimum(size / other, 1.0) for load, other in self._loads[known:]), 0.0)
