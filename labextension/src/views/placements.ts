@@ -139,7 +139,7 @@ export class PlacementsView {
       })),
       ...COLUMNS.map(([id]) => h('td', { class: RIGHT.has(id) ? 'tb-right' : '', title: id === 'at' ? row.at : shown(row, id) }, shown(row, id))),
       h('td', {}, current ? h('span', { class: 'tb-state' }, '● shown') : back ? h('button', {
-        class: 'tb-button', 'data-tb-action': 'placement-back', disabled: store.edits!.busy, title: `Back to ${row.name}: one step, undo takes it back`,
+        class: 'tb-button', 'data-tb-action': 'placement-back', disabled: store.edits.busy, title: `Back to ${row.name}: one step, undo takes it back`,
         onclick: () => store.ask({ type: 'go_back', name: row.name })
       }, 'Go back') : ''));
   }
