@@ -1,6 +1,7 @@
 """Explorations of a tiny model: devices by expression, rows, the file, resume, samplers, the front."""
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim.batch_time import batch_time
 from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.explore import front, parse_device, parse_objective, read, without_times
+from tbuda_lab.core.explore import trial as trial_module
 from tbuda_lab.core.explore.space import front_of
 from tbuda_lab.core.explore.trial import Trial
 from tbuda_lab.core.session import Session
@@ -314,3 +316,28 @@ def test_rows_of_another_version_stay_and_do_not_count(undisturbed: Path, tmp_pa
     assert len(record.stale) == 3 and len(record.trials) == 16
     fresh = [line for line in without_times(tmp_path) if '"version": "0.0.' not in line]
     assert fresh == list(without_times(undisturbed))
+
+
+def test_a_change_of_a_file_that_compiles_makes_another_version(tmp_path: Path) -> None:
+    """The version of a copy of the package: with other times it is the same, with another line another one."""
+    package = Path(trial_module.__file__).parents[2]
+    copy = tmp_path / "tbuda_lab"
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__", "static", "labextension"))
+    code = "from tbuda_lab.core.explore.trial import version; print(version())"
+
+    def version_there() -> str:
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300
+        )
+        return done.stdout.strip()
+
+    assert version_there() == trial_module.version()
+    with (copy / "core" / "placer" / "steps.py").open("a") as file:
+        file.write("# another line\n")
+    assert version_there() != trial_module.version()
+
+
+def test_a_worker_with_other_files_refuses_the_task() -> None:
+    task = trial_module.Task(0, {}, {}, version="0.0.1+abc").text()
+    with pytest.raises(InputError, match=r"a worker has tbuda_lab .*0\.0\.1\+abc: give both the same"):
+        trial_module.run_text(task, "", None, threading.Event())

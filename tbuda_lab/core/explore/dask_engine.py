@@ -6,6 +6,7 @@ A worker is told task and graph as text, which it parses; beyond the name of `ru
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import threading
 import time
@@ -17,7 +18,7 @@ import dask
 from distributed import Client, Event, KilledWorker, LocalCluster
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.explore.trial import CANCELLED, Task, loss, refusal, run_text
+from tbuda_lab.core.explore.trial import CANCELLED, Task, loss, refusal, run_text, version
 
 ATTEMPTS = 3
 """Workers that may die of a trial before it is lost."""
@@ -93,7 +94,7 @@ class DaskEngine:
     def _start(self, task: Task, attempt: int) -> None:
         future = self._client.submit(
             run_task,
-            task.text(),
+            dataclasses.replace(task, version=version()).text(),
             self._graph,
             self._weights,
             self._event.name,
@@ -130,6 +131,8 @@ class DaskEngine:
                 self._start(task, attempt + 1)
                 return None
             return loss(attempt, f"{attempt} workers died of it")
+        if isinstance(error, InputError):  # a worker that cannot take tasks of this process
+            raise error
         outcome = refusal(InputError(f"{type(error).__name__}: {error}"))
         return {**outcome, "state": "crashed", "run": {"attempts": attempt}}
 

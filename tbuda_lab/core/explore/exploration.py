@@ -34,13 +34,13 @@ from tbuda_lab.core.explore.trial import (
     CANCELLED,
     CRASHED,
     DONE,
-    VERSION,
     Task,
     Trial,
     TrialRunner,
     graph_text,
     pack_weights,
     refusal,
+    version,
 )
 from tbuda_lab.core.files.codec import to_plain
 from tbuda_lab.core.graph import Graph, parse_graph, print_graph
@@ -298,7 +298,7 @@ class Exploration:
             device, error = to_plain(parse_device(name, harvest)), None
         except TbudaError as refused:
             device, error = {"name": name, "harvest": harvest}, refused
-        key = digest(self._graph_digest, device, options, overrides, plan.pcc, VERSION)[:32]
+        key = digest(self._graph_digest, device, options, overrides, plan.pcc, version())[:32]
         task = Task(n, device, options, overrides, plan.trial_seconds, self._measures_there, self.cache)
         return _Pending(n, key, point, task, error)
 
@@ -351,7 +351,7 @@ class Exploration:
             outcome["reason"],
             outcome["numbers"],
             "",
-            VERSION,
+            version(),
             outcome["run"],
         )
         self._file.add(row, outcome["placement"])

@@ -16,7 +16,7 @@ from typing import Any
 
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.explore.space import digest
-from tbuda_lab.core.explore.trial import VERSION, Trial, trial_of
+from tbuda_lab.core.explore.trial import Trial, trial_of, version
 from tbuda_lab.core.files import atomic_text, bounded_bytes, json_map, make_folder, parse_json
 
 FORMAT = "tbuda-explore 1"
@@ -57,7 +57,7 @@ def _read(path: Path) -> tuple[Record, int]:
     stale = []
     for number, line in enumerate(lines[1:], 2):
         trial = trial_of(parse_json(line, f"{path}: line {number}"), f"{path}: line {number}")
-        if trial.version != VERSION:
+        if trial.version != version():
             stale.append(trial)
         elif trial.n in trials:
             raise InputError(f"{path}: line {number}: trial {trial.n} is there already")
@@ -91,7 +91,7 @@ class TrialFile:
             raise
 
     def _open(self, header: Mapping[str, Any], graph: str) -> None:
-        self.header = {**header, "format": FORMAT, "version": VERSION}
+        self.header = {**header, "format": FORMAT, "version": version()}
         if self.path.exists():
             record, whole = _read(self.path)
             other = [name for name in IDENTITY if record.header[name] != self.header[name]]

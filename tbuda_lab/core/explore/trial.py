@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tbuda_lab._version import __version__
@@ -36,6 +38,12 @@ DONE, REFUSED, CRASHED, LOST, LATE, CANCELLED = "done", "refused", "crashed", "l
 STATES = (DONE, REFUSED, CRASHED, LOST, LATE)
 """How a trial may end in the file. cancelled: only of an outcome; such a trial has no row and is run again."""
 MOST_FINDINGS = 8
+_DECIDING = (
+    *("core/balancer", "core/compiler", "core/cost", "core/device", "core/emit", "core/epochsim", "core/explore"),
+    *("core/formats", "core/frontend", "core/graph", "core/lowering", "core/netlist", "core/ops", "core/overrides"),
+    *("core/passes", "core/placer", "sim"),
+)
+"""Folders of the package on whose files the numbers of a trial depend, beside the files of core itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +96,8 @@ def trial_of(data: Any, where: str) -> Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a worker is told of a trial; see `Runners`. seconds: after which it is late, None: never."""
+    """What a worker is told of a trial. seconds: after which it is late, None: never. version: of the process that
+    asks; a worker of another one refuses it."""
 
     n: int
     device: Mapping[str, Any]
@@ -97,6 +106,7 @@ class Task:
     seconds: float | None = None
     pcc: bool = False
     cache: bool = True
+    version: str = ""
 
     def text(self) -> str:
         """The task as it travels."""
@@ -243,7 +253,11 @@ _LOCAL = threading.local()
 
 def run_text(task: str, graph: str, weights: bytes | None, cancel: threading.Event) -> dict[str, Any]:
     """A task from its text, in a worker: graphs are parsed once per thread. weights: see `pack_weights`; with them the
-    text names them."""
+    text names them. Raises `InputError` where this process has other files than the one that asks: its numbers would be
+    others."""
+    asked = task_of(task)
+    if asked.version != version():
+        raise InputError(f"a worker has tbuda_lab {version()}, this process has {asked.version}: give both the same")
     runners: LruCache = getattr(_LOCAL, "runners", None) or LruCache(2)
     _LOCAL.runners = runners
     key = hashlib.sha256(graph.encode()).hexdigest(), weights is not None
@@ -254,7 +268,7 @@ def run_text(task: str, graph: str, weights: bytes | None, cancel: threading.Eve
         arrays, sample = unpack_weights(weights)
         return TrialRunner(parse_graph(graph, arrays), sample)
 
-    return runners.get_or(key, make).run(task_of(task), cancel)
+    return runners.get_or(key, make).run(asked, cancel)
 
 
 def pack_weights(graph: Graph, sample: Any) -> bytes:
@@ -286,5 +300,15 @@ def unpack_weights(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     return arrays, inputs
 
 
-VERSION = __version__
-"""Of this package: rows of another one are stale."""
+@functools.lru_cache(maxsize=1)
+def version() -> str:
+    """Of this package, and a digest of what its files that compile and run hold: rows of another one are stale. The
+    same on every machine that has these files."""
+    package = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    paths = [path for part in _DECIDING for path in (package / part).rglob("*") if path.suffix != ".pyc"]
+    for path in sorted((*(package / "core").glob("*.py"), *paths)):
+        if path.is_file():
+            digest.update(f"{path.relative_to(package).as_posix()}\n".encode())
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return f"{__version__}+{digest.hexdigest()[:12]}"
