@@ -111,11 +111,17 @@ class Device(DeviceInternals):
 
     # -- inputs ----------------------------------------------------------------------------------------------
     def push_to_inputs(self, *tensors: Any) -> None:
-        """Queue one input: tensors in order, one tuple or list of them, or a dict by argument name."""
-        self.inputs.append(as_inputs(tensors))
+        """Queue one input: tensors in order, one tuple or list of them, or a dict by argument name. Raises `BatchError`
+        for another microbatch than the device was compiled for, or than the input has that waits."""
+        one = as_inputs(tensors)
+        self.check_pushed(one)
+        self.inputs.append(one)
         from tbuda_lab.pybuda.pipeline import data_arrived
 
         data_arrived(self)
+
+    def check_pushed(self, inputs: Inputs) -> None:
+        """Raise `BatchError` for an input of another microbatch than a device of one compile can take."""
 
     def push_to_target_inputs(self, *tensors: Any) -> None:
         """Queue the targets of one input: tensors in order, or one tuple or list of them."""

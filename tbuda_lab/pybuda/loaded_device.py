@@ -26,7 +26,7 @@ from tbuda_lab.pybuda.device import Inputs, Outputs, as_inputs, blank_outputs, i
 from tbuda_lab.pybuda.enums import BackendType, DeviceMode
 from tbuda_lab.pybuda.subgraphs import has_subgraphs
 from tbuda_lab.pybuda.trainers import TTTraining
-from tbuda_lab.pybuda.ttdevice import TTDevice
+from tbuda_lab.pybuda.ttdevice import TTDevice, beside_batch
 from tbuda_lab.pybuda.tti import CompiledGraphState, TTDeviceImage, _manifest_of, trained_image
 
 
@@ -221,6 +221,13 @@ class LoadedDevice(TTDevice):
         if self.loaded.options.training is None:
             feeds(self.loaded.graph, sample)
         return blank_outputs(self.loaded.graph, self.loaded.options.microbatch)
+
+    def check_pushed(self, inputs: Inputs) -> None:
+        graph = self.loaded.graph
+        if self.loaded.options.training is None and not self.has_subgraphs:
+            if beside_batch(inputs) == [node.shape[1:] for node in graph.inputs]:
+                self._batch = batch_of(graph, self.loaded.options.microbatch)
+                self._check_batch(inputs)
 
     def run_forward(self, inputs: Inputs) -> Outputs:
         if self.devtype is BackendType.NoBackend:

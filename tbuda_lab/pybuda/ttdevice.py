@@ -58,6 +58,17 @@ def _shapes(inputs: Inputs) -> tuple[Any, ...]:
     return tuple((tuple(v.shape), v.dtype) for v in pytree.tree_leaves(inputs) if isinstance(v, torch.Tensor))
 
 
+BATCHES = (
+    "Batch size mismatch between first input and current input: {first} and {current}; a pipeline is compiled for one "
+    "microbatch (dim 0)"
+)
+
+
+def beside_batch(inputs: Inputs) -> list[tuple[int, ...]]:
+    """Shapes of the tensors of an input, without dim 0."""
+    return [shape[1:] for shape, _ in _shapes(inputs)]
+
+
 def with_fractures(graph: Graph, options: CompileOptions) -> CompileOptions:
     """The options with fracture groups that name ops of the graph; a warning says what a name of TVM's stands for."""
     groups, chosen = named_by_place(graph, options.fracture_groups)
@@ -277,10 +288,18 @@ class TTDevice(SubgraphDevice):
     def _check_batch(self, inputs: Inputs) -> None:
         microbatch = microbatch_of(inputs)
         if self._batch and microbatch != self._batch:
-            raise BatchError(
-                f"Batch size mismatch between first input and current input: {self._batch} and {microbatch}; "
-                "a pipeline is compiled for one microbatch (dim 0)"
-            )
+            raise BatchError(BATCHES.format(first=self._batch, current=microbatch))
+
+    def check_pushed(self, inputs: Inputs) -> None:
+        if self.has_subgraphs or self._hosted is not None or CONTEXT.training or self.trainer is not None:
+            return  # each of these takes what it is given, or says at its run what it does not
+        if self.result is not None and self._state() == self._compiled_state:
+            if beside_batch(inputs) == [shape[1:] for shape, _ in self._compiled_shapes[1:]]:
+                self._check_batch(inputs)
+        elif self.inputs and beside_batch(inputs) == beside_batch(self.inputs[0]):
+            first, current = microbatch_of(self.inputs[0]), microbatch_of(inputs)
+            if first != current:
+                raise BatchError(BATCHES.format(first=first, current=current))
 
     def prepare(self, sample: Inputs) -> Outputs:
         settings = config._get_global_compiler_config()

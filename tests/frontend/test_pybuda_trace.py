@@ -68,14 +68,14 @@ def test_submodules_names_and_origins() -> None:
     ]
     assert {n.name for n in graph.of_kind(NodeKind.PARAMETER)} == set(names)
     assert [n.name for n in graph.ops] == [
-        "b0.dense.matmul",
+        "whole.b0.dense.matmul",
         "multiply_0",
         "multiply_1",
         "add_2",
-        "b1.dense.matmul",
-        "b1.multiply_0",
-        "b1.multiply_1",
-        "b1.add_2",
+        "whole.b1.dense.matmul",
+        "whole.b1.multiply_0",
+        "whole.b1.multiply_1",
+        "whole.b1.add_2",
         "last",
     ]
     assert graph["last"].origin.module == "whole" and graph["last"].origin.module_class == "Whole"
@@ -195,3 +195,56 @@ def test_forwards_that_cannot_be_traced() -> None:
         from_pybuda(Returns("returns"), (X,))
     with pytest.raises(ModelError, match="defines no forward"):
         from_pybuda(pybuda.PyBudaModule("empty"), (X,))
+
+
+class Leaf(pybuda.PyBudaModule):
+    def __init__(self, name):
+        super().__init__(name)
+        self.w = pybuda.Parameter(torch.eye(32))
+
+    def forward(self, x):
+        return pybuda.op.Matmul("", x, self.w)
+
+
+class Nest(pybuda.PyBudaModule):
+    """Parts in an attribute, in a list, and in a list that grows later."""
+
+    def __init__(self, name, deep=None):
+        super().__init__(name)
+        self.part = deep if deep is not None else Leaf("a")
+        self.many = [Leaf("b")]
+        self.many.append(Leaf("c"))
+
+    def forward(self, x):
+        for part in (self.part, *self.many):
+            x = part(x)
+        return x
+
+
+def test_modules_are_named_by_what_holds_them():
+    """Whether the outer one or the inner one was made first; parameters keep the names they were given."""
+    inner = Nest("inner")
+    top = Nest("top", inner)
+    top.get_parameters()
+    assert [m.get_name() for m in (inner, inner.part, *inner.many, *top.many)] == [
+        "top.inner",
+        "top.inner.a",
+        "top.inner.b",
+        "top.inner.c",
+        "top.b",
+        "top.c",
+    ]
+    assert sorted(p.get_name() for p in inner.get_parameters()) == ["a.w", "b.w", "c.w"]
+    graph = from_pybuda(top, torch.zeros(1, 32, 32))
+    assert [node.origin.module for node in graph.ops] == [
+        m.get_name() for m in (inner.part, *inner.many, *top.many)
+    ]
+
+
+def test_a_module_keeps_the_first_name_that_it_is_given():
+    shared = Leaf("s")
+    first, second = Nest("first", shared), Nest("second", shared)
+    placed = Leaf("placed")
+    pybuda.TTDevice("tt0", module=placed)
+    assert Nest("third", placed).part.get_name() == "placed"
+    assert shared.get_name() == "first.s" and second.part is first.part

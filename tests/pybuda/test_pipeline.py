@@ -156,6 +156,27 @@ def test_microbatch() -> None:
     assert pybuda.error_raised()
 
 
+@pytest.mark.parametrize("state", ["waiting", "compiled", "image"])
+def test_another_microbatch_is_refused_as_it_is_pushed(state: str, tmp_path: Path) -> None:
+    """At the line that gives it, before anything runs; the inputs before it stay."""
+    device = pybuda.TTDevice("tt0", module=TwoInputs("two"))
+    a, b = torch.randn(2, 1, 32, 64), torch.randn(2, 1, 32, 64)
+    if state == "compiled":
+        device.run_forward((a, b))
+    elif state == "image":
+        device = pybuda.TTDevice.load_image(device.compile_to_image(str(tmp_path / "two.tti"), sample_inputs=(a, b)))
+    device.push_to_inputs(a, b)
+    for batch in (1, 3):
+        with pytest.raises(RuntimeError, match=f"Batch size mismatch .* 2 and {batch}"):
+            device.push_to_inputs(torch.randn(batch, 1, 32, 64), torch.randn(batch, 1, 32, 64))
+    with pytest.raises(RuntimeError, match="Batch size mismatch"):
+        device.push_to_inputs({"a": A, "b": B})
+    device.push_to_inputs(b, a)
+    results = pybuda.run_inference(input_count=2)
+    check(results.get(), a, b, TwoInputs("golden"))
+    check(results.get(), b, a, TwoInputs("golden"))
+
+
 def test_host_and_device_in_one_pipeline() -> None:
     torch.manual_seed(0)
     first, last = nn.Embedding(30, 64), nn.Sequential(nn.Linear(64, 8), nn.Dropout(0.5))

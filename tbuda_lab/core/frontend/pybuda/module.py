@@ -117,7 +117,8 @@ class PyBudaModule(Module):
     """Base of modules written with `pybuda.op`. Subclasses define `forward(self, *tensors)`.
 
     Attributes that are Parameters, modules, or lists or dicts of those register themselves as "<module>.<attribute>";
-    a Parameter of a dict as "<module>.<key>", unless another one has that name.
+    a Parameter of a dict as "<module>.<key>", unless another one has that name. A module "inner" becomes "outer.inner" by
+    the first that holds it, unless it is on a device; parameters keep the names they have.
     """
 
     def __init__(self, name: str) -> None:
@@ -126,6 +127,7 @@ class PyBudaModule(Module):
         self.__dict__["_constants"] = {}
         self.__dict__["_long_names"] = {}
         self.__dict__["_submodules"] = {}
+        self.__dict__["_held"] = False
 
     # -- registration ----------------------------------------------------------------------------------------
     def __setattr__(self, attribute: str, value: Any) -> None:
@@ -142,7 +144,7 @@ class PyBudaModule(Module):
 
     def _adopt(self, attribute: str, value: Any, name: str = "") -> None:
         """Register what an attribute holds. name: of a parameter, where it is not the attribute's."""
-        if attribute in ("_parameters", "_constants", "_submodules"):
+        if attribute in ("_parameters", "_constants", "_submodules", "_held"):
             return
         if isinstance(value, Parameter):
             full = f"{self.get_name()}.{name or attribute}"
@@ -152,6 +154,10 @@ class PyBudaModule(Module):
             self.__dict__["_parameters"][attribute] = value
         elif isinstance(value, Module):
             self.__dict__["_submodules"][attribute] = value
+            if isinstance(value, PyBudaModule) and not value.__dict__["_held"] and value.get_device() is None:
+                value.__dict__["_held"] = True
+                own = value.get_name().removeprefix(f"{self.get_name()}.")  # scripts also write it in full
+                value._rename(f"{self.get_name()}.{own}")
         elif isinstance(value, list | tuple):
             for i, item in enumerate(value):
                 self._adopt(f"{attribute}.{i}", item)
@@ -160,6 +166,13 @@ class PyBudaModule(Module):
             for key, item in value.items():
                 own = str(key) if f"{self.get_name()}.{key}" not in taken else ""
                 self._adopt(f"{attribute}.{key}", item, own)
+
+    def _rename(self, name: str) -> None:
+        """Take a name, and give the modules that this one holds theirs in turn."""
+        before, self.__dict__["name"] = self.get_name(), name
+        for module in self.__dict__["_submodules"].values():
+            if isinstance(module, PyBudaModule) and module.get_name().startswith(f"{before}."):
+                module._rename(name + module.get_name().removeprefix(before))
 
     def _items(self) -> Iterator[tuple[str, Parameter]]:
         """(local name, parameter); lists that grew after they were assigned are looked through again."""

@@ -43,7 +43,10 @@ class Tracer:
         return self.graph.unique(name)
 
     def origin(self, source_op: str) -> Origin:
-        path = ".".join(m.get_name() for m in self.modules)
+        path = ""
+        for module in self.modules:
+            name = module.get_name()
+            path = name if not path or name.startswith(f"{path}.") else f"{path}.{name}"
         return Origin(path, type(self.modules[-1]).__name__ if self.modules else "", source_op, _caller())
 
     def node_of(self, operand: Any, consumer: str, port: int) -> str:
