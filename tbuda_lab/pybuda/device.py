@@ -176,6 +176,9 @@ class Device(DeviceInternals):
             )
         return self.trainer
 
+    def write_trace(self) -> None:
+        """Write when each op of the last compile works, beside its netlist; the host has none."""
+
     def generate_one(self, inputs: Inputs, start: int) -> Outputs:
         """Outputs for one input of a generation; a TT device writes its loop-back outputs at row `start`."""
         return self.run_forward(inputs)

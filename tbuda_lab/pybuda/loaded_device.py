@@ -224,10 +224,10 @@ class LoadedDevice(TTDevice):
 
     def check_pushed(self, inputs: Inputs) -> None:
         graph = self.loaded.graph
-        if self.loaded.options.training is None and not self.has_subgraphs:
-            if beside_batch(inputs) == [node.shape[1:] for node in graph.inputs]:
-                self._batch = batch_of(graph, self.loaded.options.microbatch)
-                self._check_batch(inputs)
+        runs_one_graph = self.loaded.options.training is None and not self.has_subgraphs
+        if runs_one_graph and beside_batch(inputs) == [node.shape[1:] for node in graph.inputs]:
+            self._batch = batch_of(graph, self.loaded.options.microbatch)
+            self._check_batch(inputs)
 
     def run_forward(self, inputs: Inputs) -> Outputs:
         if self.devtype is BackendType.NoBackend:

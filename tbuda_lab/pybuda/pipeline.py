@@ -10,14 +10,12 @@ import queue
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import Module, Tensor
-from tbuda_lab.pybuda import config, context, training_loop
-from tbuda_lab.pybuda.compile_outputs import netlist_folder, write_trace
+from tbuda_lab.pybuda import context, training_loop
 from tbuda_lab.pybuda.context import CONTEXT, new_output_queue
 from tbuda_lab.pybuda.device import Device, Inputs, as_inputs
-from tbuda_lab.pybuda.enums import BackendType, PerfTraceLevel
+from tbuda_lab.pybuda.enums import BackendType
 from tbuda_lab.pybuda.ttdevice import TTDevice
 from tbuda_lab.pybuda.verify.judging import judge_outputs
 
@@ -70,17 +68,10 @@ def run_inference(
     for _ in range(run):
         _forward_one(out)
     if _perf_trace:
-        _write_traces()
+        training_loop.write_traces()
     if not only_present and count:
         CONTEXT.pending = count - run
     return out
-
-
-def _write_traces() -> None:
-    for device in CONTEXT.devices:
-        if isinstance(device, TTDevice) and isinstance(device.result, CompileResult):
-            folder = netlist_folder(config._get_global_compiler_config())
-            write_trace(device.result, folder, device.modules[-1].get_name(), PerfTraceLevel.VERBOSE)
 
 
 def initialize_pipeline(

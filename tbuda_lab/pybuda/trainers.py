@@ -25,6 +25,7 @@ from tbuda_lab.core.options import TrainingOptions
 from tbuda_lab.core.runner import Runnable
 from tbuda_lab.core.trainer import SplitTrainer, Trainer
 from tbuda_lab.pybuda import config
+from tbuda_lab.pybuda.compile_outputs import write_files
 from tbuda_lab.pybuda.compiler_config import warn_once
 from tbuda_lab.pybuda.device import CPUDevice, Inputs, Outputs, blank_outputs, in_model_dtypes, microbatch_of
 from tbuda_lab.pybuda.subgraphs import refuse_training
@@ -273,6 +274,7 @@ class TTTraining(DeviceTraining):
         result = device.compile_in_sections(graph, options, settings)
         device._result, device._microbatch, device._runner = result, microbatch, None
         device._batch = microbatch_of(sample)
+        write_files(result, device.file_stem, settings)
         self.trainer = None
         return blank_outputs(graph, microbatch)
 

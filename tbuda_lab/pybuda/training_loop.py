@@ -13,7 +13,6 @@ import torch
 
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import Tensor
-from tbuda_lab.pybuda.compiler_config import warn_once
 from tbuda_lab.pybuda.context import CONTEXT, PipelineQueue
 from tbuda_lab.pybuda.device import Device, Inputs, as_inputs
 from tbuda_lab.pybuda.trainers import ROOM, CPUTraining, Gradients, device_trainings
@@ -192,7 +191,8 @@ def run_training(
 
     After accumulation_steps rounds of microbatch_count inputs forward and then backward the optimizers step; after an
     epoch the schedulers do. Weights go to the checkpoint queue, which is returned, every `checkpoint_interval` steps
-    (0: never) and at the end. _verify_cfg: see `initialize`. Raises `PipelineError` where fewer inputs or targets wait.
+    (0: never) and at the end. _perf_trace: see `write_traces`. _verify_cfg: see `initialize`. Raises `PipelineError`
+    where fewer inputs or targets wait.
     """
     counts = {
         "epochs": epochs,
@@ -202,8 +202,6 @@ def run_training(
     }
     for name, value in counts.items():
         check_count("run_training", name, value, 1)
-    if _perf_trace:
-        warn_once("run_training(_perf_trace)", "traces are of inference; `Session.for_training` shows a step in time")
     devices = _check_devices()
     total = epochs * steps * accumulation_steps * microbatch_count
     if len(devices[0].inputs) < total or len(devices[-1].targets) < total:
@@ -234,8 +232,16 @@ def run_training(
             done += 1
             run_optimizer(bool(checkpoint_interval) and done % checkpoint_interval == 0)
         run_schedulers()
+    if _perf_trace:
+        write_traces()
     _checkpoint()
     return get_checkpoint_queue()
+
+
+def write_traces() -> None:
+    """The simulated trace of every TT device's compile, in training of a step, beside its netlist."""
+    for device in CONTEXT.devices:
+        device.write_trace()
 
 
 def get_loss_queue() -> Queue[Any]:

@@ -28,11 +28,11 @@ from tbuda_lab.core.options import CompileOptions, TrainingOptions
 from tbuda_lab.core.passes.fracture import named_by_place
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.pybuda import config, subgraphs
-from tbuda_lab.pybuda.compile_outputs import compile_to_depth, stops_early, write_files
+from tbuda_lab.pybuda.compile_outputs import compile_to_depth, netlist_folder, stops_early, write_files, write_trace
 from tbuda_lab.pybuda.compiler_config import ENVIRONMENT, environment, warn_environment, warn_once, warn_options
 from tbuda_lab.pybuda.context import CONTEXT
 from tbuda_lab.pybuda.device import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, microbatch_of
-from tbuda_lab.pybuda.enums import BackendDevice, BackendType, CompileDepth, DeviceMode
+from tbuda_lab.pybuda.enums import BackendDevice, BackendType, CompileDepth, DeviceMode, PerfTraceLevel
 from tbuda_lab.pybuda.internals import QUEUE_TYPES
 from tbuda_lab.pybuda.loopback import LoopbackCaches
 from tbuda_lab.pybuda.optimizers import LearningRateScheduler, Optimizer
@@ -205,7 +205,7 @@ class TTDevice(SubgraphDevice):
         self._result = self.compile_in_sections(graph, options, settings)
         self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
         self._batch = microbatch_of(sample) * microbatch_size
-        write_files(self._result, self.modules[-1].get_name(), settings)
+        write_files(self._result, self.file_stem, settings)
         for diagnostic in self._result.diagnostics:
             if diagnostic.rule in ("override-unmatched", "whole-numbers"):
                 warnings.warn(f"{diagnostic.where}: {diagnostic.message}; {diagnostic.fix}", UserWarning, stacklevel=2)
@@ -467,6 +467,16 @@ class TTDevice(SubgraphDevice):
                 by_name = runner.run_program(program.name, feeds)
                 return in_model_dtypes(result.graph, list(by_name.values()), list(by_name))
         return None
+
+    @property
+    def file_stem(self) -> str:
+        """What files of a compile are named after: the last module; of a device with a loss alone, the device."""
+        return self.modules[-1].get_name() if self.modules else self.name
+
+    def write_trace(self) -> None:
+        if isinstance(self._result, CompileResult):
+            folder = netlist_folder(config._get_global_compiler_config())
+            write_trace(self._result, folder, self.file_stem, PerfTraceLevel.VERBOSE)
 
     # -- results ---------------------------------------------------------------------------------------------
     @property

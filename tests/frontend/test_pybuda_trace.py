@@ -236,9 +236,7 @@ def test_modules_are_named_by_what_holds_them():
     ]
     assert sorted(p.get_name() for p in inner.get_parameters()) == ["a.w", "b.w", "c.w"]
     graph = from_pybuda(top, torch.zeros(1, 32, 32))
-    assert [node.origin.module for node in graph.ops] == [
-        m.get_name() for m in (inner.part, *inner.many, *top.many)
-    ]
+    assert [node.origin.module for node in graph.ops] == [m.get_name() for m in (inner.part, *inner.many, *top.many)]
 
 
 def test_a_module_keeps_the_first_name_that_it_is_given():

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
 import queue
 import threading
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as f
+import yaml
 
 import tbuda_lab.pybuda as pybuda
 from tbuda_lab.core.errors import ModelError, UnsupportedOp
@@ -195,8 +198,25 @@ def test_what_a_training_does_not_run_is_named() -> None:
     )
     tt.push_to_inputs(*sample)
     tt.push_to_target_inputs(sample[0])
-    with pytest.warns(UserWarning, match="run_training"), pytest.raises(RuntimeError, match="only compiles"):
+    with pytest.raises(RuntimeError, match="only compiles"):
         pybuda.run_training(_perf_trace=True)
+
+
+def test_a_training_leaves_its_netlist_and_the_trace_of_a_step(tmp_path: Path) -> None:
+    """Files as those of an inference; the trace has ops of all three phases."""
+    pybuda.set_configuration_options(backend_output_dir=str(tmp_path))
+    tt, _ = judged_training(pybuda.optimizers.SGD(learning_rate=RATE, device_params=True), 1)
+    pybuda.run_training(_perf_trace=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "s0_netlist.cycles.csv",
+        "s0_netlist.yaml",
+        "s0_perf.trace.json",
+    ]
+    programs = [next(iter(p)) for p in yaml.safe_load((tmp_path / "s0_netlist.yaml").read_text())["programs"]]
+    assert [name[:7] for name in programs] == ["run_fwd", "run_bwd", "run_opt"]
+    events = json.loads((tmp_path / "s0_perf.trace.json").read_text())["traceEvents"]
+    worked = {event["name"] for event in events if event["ph"] == "X"}
+    assert worked >= set(tt.result.placement.ops)
 
 
 def judged_training(optimizer: Any, turns: int, **config: Any) -> tuple[Any, Any]:
