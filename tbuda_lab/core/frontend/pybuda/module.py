@@ -117,8 +117,8 @@ class PyBudaModule(Module):
     """Base of modules written with `pybuda.op`. Subclasses define `forward(self, *tensors)`.
 
     Attributes that are Parameters, modules, or lists or dicts of those register themselves as "<module>.<attribute>";
-    a Parameter of a dict as "<module>.<key>", unless another one has that name. A module "inner" becomes "outer.inner" by
-    the first that holds it, unless it is on a device; parameters keep the names they have.
+    a Parameter of a dict as "<module>.<key>", unless another one has that name. A module "inner" becomes "outer.inner"
+    by the first that holds it, unless it is on a device; parameters keep the names they have.
     """
 
     def __init__(self, name: str) -> None:
