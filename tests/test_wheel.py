@@ -43,7 +43,7 @@ def test_contents(wheel: Path) -> None:
         ["git", "ls-files", "tbuda_lab"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     assert set(tracked) <= packed
-    assert {f"tbuda_lab/widgets/static/{name}.js" for name in ("widget", "more", "page")} <= packed
+    assert {f"tbuda_lab/widgets/static/{name}.js" for name in ("widget", "more", "page", "closer")} <= packed
 
     data = [n.split(".data/data/", 1)[1] for n in names if ".data/data/" in n]
     assert f"{EXTENSION}package.json" in data

@@ -1,5 +1,5 @@
 // Bundles the views from the same sources: widget.js for notebooks (anywidget), more.js for the views that a notebook
-// fetches when they are first seen, and page.js for static reports, which fetch nothing.
+// fetches when they are first seen. Static reports fetch nothing: page.js, and closer.js where a page shows one of its views.
 import { build, transform } from 'esbuild';
 import { createHash } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -7,9 +7,9 @@ import { readFile } from 'node:fs/promises';
 import { gzipSync } from 'node:zlib';
 
 const out = '../tbuda_lab/widgets/static';
-/** Bytes, and bytes as gzip. Every widget instance carries widget.js; a report has all views in one file. */
+/** Bytes, and bytes as gzip. Every widget instance carries widget.js. */
 // widget.js has the first screen. 300 kB since it has panes, the zoom of the grid, folded layers and epochs, a critical path.
-const LIMITS = { 'widget.js': [300_000, 98_000], 'more.js': [250_000, 90_000], 'page.js': [420_000, 138_000] };
+const LIMITS = { 'widget.js': [300_000, 98_000], 'more.js': [250_000, 90_000], 'page.js': [320_000, 104_000], 'closer.js': [180_000, 60_000] };
 /** Style sheets come as text, minified. */
 const sheets = {
   name: 'sheets',
@@ -29,28 +29,30 @@ const given = files => ({
   }
 });
 
-// First pass: two entries and, in a third file, what both use.
-const first = await build({
-  ...common, entryPoints: { widget: 'src/widget.ts', more: 'src/views/lazybundle.ts' }, outdir: 'out', splitting: true,
-  chunkNames: 'shared', plugins: [sheets]
-});
-const files = new Map(first.outputFiles.map(({ path, text }) => [path.split('/').at(-1), text]));
-if ([...files.keys()].sort().join() !== 'more.js,shared.js,widget.js') throw new Error(`parts are ${[...files.keys()]}`);
-const id = createHash('sha256').update([...files.values()].join('\0')).digest('hex').slice(0, 12);
+/** Two scripts of two sources that share modules: the first, as `stdin` joins it, has those; the second is a function of them. */
+async function pair(first, second, stdin) {
+  // First pass: two entries and, in a third file, what both use.
+  const parts = await build({ ...common, entryPoints: { first, second }, outdir: 'out', splitting: true, chunkNames: 'shared', plugins: [sheets] });
+  const files = new Map(parts.outputFiles.map(({ path, text }) => [path.split('/').at(-1), text]));
+  if ([...files.keys()].sort().join() !== 'first.js,second.js,shared.js') throw new Error(`parts are ${[...files.keys()]}`);
+  const id = createHash('sha256').update([...files.values()].join('\0')).digest('hex').slice(0, 12);
+  // Second pass: the one takes the shared part in and hands it on, the other is given it.
+  const whole = await build({ ...common, plugins: [given(files)], stdin: { contents: stdin(id) } });
+  const part = await build({ ...common, format: 'cjs', stdin: { contents: files.get('second.js') }, external: ['./shared.js'] });
+  return { id, whole: whole.outputFiles[0].text, part: `s=>{const module={exports:{}},require=()=>s;${part.outputFiles[0].text};return module.exports}` };
+}
 
-// Second pass: widget.js takes the shared part in and keeps it at hand; more.js becomes a function of it.
-const widget = await build({
-  ...common, plugins: [given(files)],
-  stdin: { contents: `import * as s from './shared.js'; import f, { provide } from './widget.js'; provide(s, '${id}'); export default f;` }
-});
-const more = await build({ ...common, format: 'cjs', stdin: { contents: files.get('more.js') }, external: ['./shared.js'] });
-const page = await build({ ...common, entryPoints: ['src/page.ts'], outdir: 'out', plugins: [sheets] });
+const notebook = await pair('src/widget.ts', 'src/views/lazybundle.ts', id =>
+  `import * as s from './shared.js'; import f, { provide } from './first.js'; provide(s, '${id}'); export default f;`);
+const page = await pair('src/page.ts', 'src/views/closerviews.ts', () =>
+  "import * as s from './shared.js'; import { start } from './first.js'; start(globalThis.tbCloser?.(s));");
 
 mkdirSync(out, { recursive: true });
 const written = {
-  'widget.js': widget.outputFiles[0].text,
-  'more.js': `export const build='${id}';export default s=>{const module={exports:{}},require=()=>s;${more.outputFiles[0].text};return module.exports};\n`,
-  'page.js': page.outputFiles[0].text
+  'widget.js': notebook.whole,
+  'more.js': `export const build='${notebook.id}';export default ${notebook.part};\n`,
+  'page.js': page.whole,
+  'closer.js': `globalThis.tbCloser=${page.part};\n`
 };
 for (const [name, text] of Object.entries(written)) {
   writeFileSync(`${out}/${name}`, text);

@@ -4,9 +4,7 @@ import { GraphView } from './views/graph/view.js';
 import { GridView } from './views/grid/view.js';
 import { Inspector } from './views/inspector.js';
 import { late } from './views/lazyview.js';
-import { NetlistView } from './views/netlist.js';
 import { Overlays } from './views/overlays.js';
-import { OverridesPanel } from './views/overrides.js';
 import { ProblemsView } from './views/problems.js';
 import { makeRoot } from './views/root.js';
 import type { Store } from './views/store.js';
@@ -19,10 +17,10 @@ export const VIEWS: Record<string, new (store: Store) => View> = {
   graph: GraphView,
   grid: GridView,
   table: TableView,
-  netlist: NetlistView,
+  netlist: late('netlist'),
   netlistfile: late('netlistfile'),
   imagefile: late('imagefile'),
-  overrides: OverridesPanel,
+  overrides: late('overrides'),
   problems: ProblemsView,
   trace: late('trace'),
   inspector: Inspector,

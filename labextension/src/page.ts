@@ -3,32 +3,20 @@
  * warnings. Frames stand in the page as base64; nothing is fetched, no kernel is asked.
  */
 import { goToPlace, placeText } from './views/place.js';
-import clusterStyle from './views/cluster.raw.css';
-import diffStyle from './views/diff.raw.css';
-import measuredStyle from './views/measured.raw.css';
-import memoryStyle from './views/memory.raw.css';
-import profileStyle from './views/profile.raw.css';
-import passStyle from './views/pass.raw.css';
+import type { CLOSER_VIEWS, CloserName } from './views/closerviews.js';
 import { Tabs, type View } from './views/docks.js';
-import { ClusterView } from './views/cluster.js';
-import { DiffPage, DiffView } from './views/diff/view.js';
 import { withThousands, h, percent } from './views/dom.js';
 import { GraphView } from './views/graph/view.js';
 import { drawEpoch } from './views/grid/draw.js';
 import { GridView } from './views/grid/view.js';
 import { Inspector } from './views/inspector.js';
-import { MeasuredView } from './views/measured.js';
-import { MemoryView } from './views/memory/view.js';
 import { Metrics, StageBar } from './views/stagebar.js';
 import { NetlistView } from './views/netlist.js';
 import { Ops } from './views/ops.js';
-import { PassStepper } from './views/passes.js';
 import { ProblemsView } from './views/problems.js';
 import { type Status, Store } from './views/store.js';
 import { TableView } from './views/table/view.js';
 import { isDark, onTheme } from './views/theme.js';
-import { TraceView } from './views/trace/view.js';
-import { NetlistFile } from './views/netlistfile.js';
 import { Frame, type FrameHeader } from './views/frame.js';
 import { StaticHost } from './views/host.js';
 import { SharedHost, type Tables } from './views/sharedhost.js';
@@ -36,10 +24,11 @@ import { WhyPanel } from './views/why.js';
 import type { Opening } from './views/dialog.js';
 import { makeRoot } from './views/root.js';
 import { Sheets } from './views/overlays.js';
-import timelineStyle from './views/trace/timeline.raw.css';
 
-/** Styles of the views that compare and look closer. */
-const lookStyle = profileStyle + measuredStyle + diffStyle + memoryStyle + passStyle + clusterStyle;
+/** The views that look closer and compare: a second script of the pages that show one of them. */
+export interface Closer {
+  CLOSER_VIEWS: typeof CLOSER_VIEWS;
+}
 
 /** The report: summary, the graph of each stage, every epoch, the ops, the warnings, one below the other. */
 class ReportPage implements View {
@@ -47,11 +36,13 @@ class ReportPage implements View {
   private readonly views: View[] = [];
   private readonly stops: (() => void)[] = [];
 
-  constructor(private readonly store: Store, title: string) {
+  constructor(private readonly store: Store, title: string, closer: Closer | undefined) {
     const keep = <V extends View>(view: V): V => {
       this.views.push(view);
       return view;
     };
+    const look = (name: CloserName, title: string) => closer && store.frames.has(name) &&
+      section(name, title, keep(new closer.CLOSER_VIEWS[name].make(store)).element);
     const summary = store.frames.get('summary')?.meta ?? {};
     const pages = summary['pages'] as string[] | undefined;
     const section = (page: string, name: string, ...children: (HTMLElement | false)[]) =>
@@ -65,12 +56,7 @@ class ReportPage implements View {
       section('ops', 'Ops and netlist', h('div', { class: 'tb-lower' },
         keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element,
         keep(new Inspector(store)).element)),
-      store.frames.has('measured') && section('measured', 'Measured', keep(new MeasuredView(store)).element),
-      store.frames.has('cluster') && section('cluster', 'Cluster', keep(new ClusterView(store)).element),
-      store.frames.has('memory') && section('memory', 'Memory', keep(new MemoryView(store)).element),
-      store.frames.has('diff') && section('diff', 'Diff', keep(new DiffView(store)).element),
-      store.frames.has('trace') && section('trace', 'Timeline', keep(new TraceView(store)).element),
-      store.frames.has('passes') && section('passes', 'Passes', keep(new PassStepper(store)).element),
+      look('measured', 'Measured'), look('cluster', 'Cluster'), look('memory', 'Memory'), look('diff', 'Diff'), look('trace', 'Timeline'), look('passes', 'Passes'),
       section('epochs', 'All epochs', this.gallery()));
   }
 
@@ -104,6 +90,22 @@ class ReportPage implements View {
     render();
     this.stops.push(onTheme(render), this.store.on('colour', render));
     return box;
+  }
+}
+
+/** A page with one view: a netlist file, or a comparison as `tbuda diff --html` writes it, below its title. */
+class ViewPage implements View {
+  readonly element: HTMLElement;
+  private readonly view: View;
+
+  constructor(store: Store, name: CloserName, { CLOSER_VIEWS }: Closer, title?: string) {
+    this.view = new CLOSER_VIEWS[name].make(store);
+    this.element = title === undefined ? this.view.element
+      : h('div', { class: 'tb-page tb-diff-page' }, h('header', {}, h('h1', {}, title)), this.view.element);
+  }
+
+  dispose(): void {
+    this.view.dispose();
   }
 }
 
@@ -147,7 +149,7 @@ function decode(data: string): ArrayBuffer {
 }
 
 /** Mounts the report into `el` from what the page embeds. */
-export function mount(el: HTMLElement, embedded: EmbeddedData): void {
+function mount(el: HTMLElement, embedded: EmbeddedData, closer: Closer | undefined): void {
   const { tables } = embedded;
   const shared = tables && new SharedHost(new Map(tables.legal.map(({ header, data }) => [String(header.meta['op']), new Frame(header, decode(data))])), tables);
   const store = new Store(shared ?? new StaticHost());
@@ -165,22 +167,24 @@ export function mount(el: HTMLElement, embedded: EmbeddedData): void {
     addEventListener('hashchange', () => goToPlace(store, location.hash));
   }
   const alone = store.frames.has('diff') && !store.frames.has('ops');
-  const page = store.frames.has('findings')
-    ? new NetlistFile(store)
-    : alone ? new DiffPage(store, embedded.title) : new ReportPage(store, embedded.title);
-  const { root } = makeRoot('page', page.element, lookStyle + timelineStyle);
+  const page = closer && store.frames.has('findings') ? new ViewPage(store, 'netlistfile', closer)
+    : closer && alone ? new ViewPage(store, 'diff', closer, embedded.title) : new ReportPage(store, embedded.title, closer);
+  const styles = new Set(closer ? Object.values(closer.CLOSER_VIEWS).map(({ style }) => style) : []);
+  const { root } = makeRoot('page', page.element, [...styles].join(''));
   if (shared) new SharedSheets(root, store);
   else new Sheets(root);
   el.append(root);
   el.dataset['tbReady'] = 'true';
 }
 
-const data = document.getElementById('tb-data');
-const place = document.getElementById('tb-report');
-if (data && place) {
+/** Shows what stands in the page; `closer`: the views of the second script, where there is one. Called by the bundle. */
+export function start(closer: Closer | undefined): void {
+  const data = document.getElementById('tb-data');
+  const place = document.getElementById('tb-report');
+  if (!data || !place) return;
   if (data.dataset['packed']) {
-    void unpack(data.textContent).then(text => mount(place, JSON.parse(text) as EmbeddedData));
-  } else mount(place, JSON.parse(data.textContent) as EmbeddedData);
+    void unpack(data.textContent).then(text => mount(place, JSON.parse(text) as EmbeddedData, closer));
+  } else mount(place, JSON.parse(data.textContent) as EmbeddedData, closer);
 }
 
 /** The text of a page that was packed, to be sent. */

@@ -5,6 +5,7 @@ import { Geometry } from '../src/views/grid/geometry.js';
 import { withAnswer, Legal, type Size } from '../src/views/grid/legal.js';
 import { GridView } from '../src/views/grid/view.js';
 import { NodeMenu } from '../src/views/graph/input.js';
+import { BringUp } from '../src/views/bringup.js';
 import { OverridesPanel } from '../src/views/overrides.js';
 import { StaticHost } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';
@@ -287,9 +288,11 @@ describe('OverridesPanel', () => {
       python: "pybuda.config.override_op_size('a', (4, 4))", matches: 1, names: ['a<b>'], removable: true
     };
     const { store, host } = live({ overrides: [record, { ...record, target: '/a.*/', removable: false }] });
-    const counted = vi.fn();
-    const { element } = new OverridesPanel(store, counted);
-    expect(counted).toHaveBeenLastCalledWith(2);
+    const workbench = new BringUp(store);
+    expect(workbench.element.querySelector('[data-tb-action=tab-overrides] .tb-badge')!.textContent).toBe('2');
+    workbench.dispose();
+    host.sent.length = 0;
+    const { element } = new OverridesPanel(store);
     const row = element.querySelector<HTMLElement>('[data-tb-override]')!;
     expect(row.dataset['tbState']).toBe('missed');
     expect(row.textContent).toContain('4x4');

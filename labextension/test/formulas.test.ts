@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { definition, entry, numbers } from '../src/views/inspector.js';
 import { FORMULAS } from '../src/views/numbers.js';
-import { shallow } from '../src/views/netlist.js';
+import { shallow } from '../src/views/netlisttext.js';
 import { COLUMNS } from '../src/views/table/rows.js';
 import { ops } from './live.js';
 

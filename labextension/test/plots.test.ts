@@ -6,6 +6,8 @@ import { frame, handFrame } from './fixture.js';
 
 const text = (key: string, said: string) => handFrame(key, { rev: 1, dark: false }, [['text', 'u1', [...new TextEncoder().encode(said)]]]);
 
+const views: { dispose(): void }[] = [];
+
 /** A module of its own for every test: the library is kept by it. */
 async function view(live = true): Promise<{ store: Store; element: HTMLElement; sent: Record<string, unknown>[] }> {
   vi.resetModules();
@@ -13,14 +15,19 @@ async function view(live = true): Promise<{ store: Store; element: HTMLElement; 
   const sent: Record<string, unknown>[] = [];
   const host: Host = { live, get: () => undefined, set: () => undefined, on: () => () => undefined, send: m => sent.push(m), onMessage: () => () => undefined };
   const store = new Store(host);
-  const { element } = new PlotsView(store);
+  const view = new PlotsView(store);
+  views.push(view);
+  const { element } = view;
   Object.defineProperty(element, 'clientWidth', { value: 600 });
   document.body.append(element);
   sent.length = 0;
   return { store, element, sent };
 }
 
-afterEach(() => document.body.replaceChildren());
+afterEach(() => {
+  views.splice(0).forEach(view => view.dispose()); // or one draws anew for a theme when the window has gone
+  document.body.replaceChildren();
+});
 
 describe('PlotsView', () => {
   it('asks once a placement is there, and for the library only the first time', async () => {

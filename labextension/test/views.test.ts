@@ -6,7 +6,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { BringUp } from '../src/views/bringup.js';
 import { GridView } from '../src/views/grid/view.js';
 import type { Host } from '../src/views/host.js';
-import { NetlistText } from '../src/views/netlist.js';
+import { NetlistText } from '../src/views/netlisttext.js';
 import { ProblemsView } from '../src/views/problems.js';
 import { StageBar } from '../src/views/stagebar.js';
 import { Store } from '../src/views/store.js';

@@ -34,7 +34,9 @@ from tbuda_lab.widgets.protocol import StatusBoard
 BATCH = 8
 """Inputs of the timeline."""
 
-PAGE = pathlib.Path(__file__).parent / "static" / "page.js"
+STATIC = pathlib.Path(__file__).parent / "static"
+CLOSER = frozenset(("findings", "measured", "cluster", "memory", "diff", "trace", "passes"))
+"""Frames whose views are in a second script, which pages without them do not carry (`src/views/closerviews.ts`)."""
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
@@ -68,10 +70,6 @@ def report_html(
     `OutputError` if the front end is not built.
     """
     chosen = chosen_pages(pages)
-    try:
-        script = PAGE.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
     result = session.result
     times = session.time(result) if result is not None else None
     frames = session_frames(result, session.device, session.problems, session.name, comparisons, times)
@@ -82,7 +80,7 @@ def report_html(
     name = session.name if redact in ("nothing", "shapes") else "A model"
     if tables is not None and redact != "nothing":
         raise InputError('tables of ops name them and their shapes: share a page with redact="nothing"')
-    return page_html(f"{name} on {session.device.name}", frames, _status(session), script, tables)
+    return page_html(f"{name} on {session.device.name}", frames, _status(session), tables)
 
 
 def _page_of(key: str) -> str:
@@ -117,7 +115,6 @@ def page_html(
     title: str,
     frames: Sequence[Frame],
     status: Mapping[str, Any],
-    script: str,
     tables: Mapping[str, Any] | None = None,
 ) -> str:
     """The page of a session; where scripts are off, the static pictures show (not in a packed page)."""
@@ -127,18 +124,20 @@ def page_html(
         if tables is not None
         else (fragments.bringup_html(by_key) + fragments.problems_html(by_key))
     )
-    return document(title, frames, status, script, static, tables)
+    return document(title, frames, status, static, tables)
 
 
 def document(
     title: str,
     frames: Sequence[Frame],
     status: Mapping[str, Any],
-    script: str,
     static: str,
     tables: Mapping[str, Any] | None = None,
 ) -> str:
-    """Frames, status and the bundle in one page; where scripts are off, `static` shows. tables: see `report_html`."""
+    """Frames, status and the bundle in one page; where scripts are off, `static` shows. tables: see `report_html`.
+
+    Raises `OutputError` if the front end is not built.
+    """
     embedded: dict[str, Any] = {"title": title, "status": status, "frames": [_embed(f) for f in frames]}
     kind, packed = "application/json", ""
     if tables is not None:
@@ -147,7 +146,7 @@ def document(
     data = json.dumps(embedded, ensure_ascii=False).replace("<", "\\u003c")
     if packed:
         data = base64.b64encode(zlib.compress(data.encode(), 9)).decode("ascii")
-    module = script.replace("</script", "<\\/script")
+    scripts = "\n".join(f'<script type="module">{text}</script>' for text in _scripts(frames))
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -162,10 +161,20 @@ def document(
 <div id="tb-report"></div>
 <noscript>{static}</noscript>
 <script type="{kind}" id="tb-data"{packed}>{data}</script>
-<script type="module">{module}</script>
+{scripts}
 </body>
 </html>
 """
+
+
+def _scripts(frames: Iterable[Frame]) -> list[str]:
+    """The scripts of a page with these frames, in their order, as they may stand in HTML."""
+    names = [*(["closer.js"] if CLOSER.intersection(f.key for f in frames) else []), "page.js"]
+    try:
+        texts = [(STATIC / name).read_text(encoding="utf-8") for name in names]
+    except FileNotFoundError:
+        raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
+    return [text.replace("</script", "<\\/script") for text in texts]
 
 
 def _embed(frame: Frame) -> dict[str, Any]:
@@ -219,12 +228,8 @@ def _status(session: Session) -> dict[str, Any]:
 def diff_html(diff: Diff) -> str:
     """A comparison as one page that works from a file, without kernel and network. Raises `OutputError` if the front
     end is not built."""
-    try:
-        script = PAGE.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
     frame = diff_frame(diff)
-    return document(f"{diff.a} → {diff.b}", [frame], StatusBoard(()).message(), script, diff_fragment(frame))
+    return document(f"{diff.a} → {diff.b}", [frame], StatusBoard(()).message(), diff_fragment(frame))
 
 
 PASSES = 1 << 20

@@ -63,7 +63,7 @@ def test_the_view_by_hand(hub: Hub) -> None:
     pytest.importorskip("anywidget")
     from tbuda_lab.widgets import report
 
-    if not report.PAGE.is_file():
+    if not (report.STATIC / "page.js").is_file():
         pytest.skip("the front end is not built: make front-end")
     from tbuda_lab.widgets import ClusterView
 

@@ -91,7 +91,7 @@ def test_checkpoints_from_a_page(hub: Hub) -> None:
     assert next_name(("A", "C")) == "B" and next_name(tuple("ABCDEFGHIJKLMNOPQRSTUVWXYZ")) == "A2"
 
 
-@pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")
+@pytest.mark.skipif(not (report.STATIC / "page.js").is_file(), reason="the front end is not built")
 def test_the_page_holds_its_data_and_asks_nobody() -> None:
     html = diff_html(hand_made())
     assert '"key": "diff"' in html and "http://" not in html.split('<script type="module">')[0].replace(

@@ -69,7 +69,7 @@ def test_five_thousand_ops_are_a_frame_in_time() -> None:
     assert frame.columns["row_time"].size == 5000 and len(frame.strings) < 5100
 
 
-built = pytest.mark.skipif(not report.PAGE.is_file(), reason="needs the built front end")
+built = pytest.mark.skipif(not (report.STATIC / "page.js").is_file(), reason="needs the built front end")
 
 
 @built

@@ -16,7 +16,9 @@ from tbuda_lab.widgets import open_netlist, report
 from tbuda_lab.widgets.views import files
 from tests.netlist import builders as b
 
-built = pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")
+built = pytest.mark.skipif(
+    not (report.STATIC / "page.js").is_file(), reason="the front end is not built: make front-end"
+)
 
 
 def frames_of(n: Any) -> dict[str, Frame]:

@@ -26,7 +26,9 @@ from tbuda_lab.widgets.views.memory import heat_svg
 from tests.session.models import perceptron
 from tests.widgets import synthetic
 
-built = pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")
+built = pytest.mark.skipif(
+    not (report.STATIC / "page.js").is_file(), reason="the front end is not built: make front-end"
+)
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +77,21 @@ def test_the_page_holds_everything(session: Any) -> None:
     assert [s["name"] for s in page.data["status"]["stages"]][:2] == ["Trace", "Passes"]
 
 
-def test_names_cannot_break_out_of_the_page() -> None:
+def test_names_cannot_break_out_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "STATIC", tmp_path)
+    (tmp_path / "page.js").write_text("const x = '</script>';")
     bad = "</script><script>alert(1)</script>"
     frame = Frame("summary", {"name": bad, "device": bad}, {}, ("", bad))
-    text = report.page_html(bad, [frame], {}, "const x = '</script>';")
+    text = report.page_html(bad, [frame], {})
     assert text.count("<script") == 2
     assert Embedded(text).data["frames"][0]["header"]["strings"][1] == bad
+
+
+@pytest.mark.parametrize(("key", "scripts"), [("summary", 1), ("graph:lowered", 1), ("memory", 2), ("diff", 2)])
+@built
+def test_a_page_carries_the_closer_views_only_with_their_frames(key: str, scripts: int) -> None:
+    text = report.page_html("page", [Frame(key, {}, {}, ("",))], {})
+    assert text.count('<script type="module">') == scripts
 
 
 @built
@@ -102,7 +113,7 @@ def test_a_page_is_written_whole_or_not_at_all(session: Any, tmp_path: Path, mon
 def test_without_the_front_end_the_error_says_what_to_do(
     session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report, "PAGE", tmp_path / "page.js")
+    monkeypatch.setattr(report, "STATIC", tmp_path)
     with pytest.raises(OutputError, match="make front-end"):
         report.report_html(session)
 

@@ -50,7 +50,7 @@ def test_what_there_is_to_say(traced) -> None:
     assert report.look_frames(synthetic.FakeSession()) == []
 
 
-@pytest.mark.skipif(not report.PAGE.is_file(), reason="the front end is not built: make front-end")
+@pytest.mark.skipif(not (report.STATIC / "page.js").is_file(), reason="the front end is not built")
 def test_the_report_holds_them(traced) -> None:
     session = Session(*traced, "e300", name="mlp")
     session.compile()

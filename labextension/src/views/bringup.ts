@@ -7,8 +7,6 @@ import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
 import { LazyView } from './lazyview.js';
 import { Metrics, StageBar } from './stagebar.js';
-import { NetlistView } from './netlist.js';
-import { OverridesPanel } from './overrides.js';
 import type { Store } from './store.js';
 import { TableView } from './table/view.js';
 
@@ -23,13 +21,11 @@ export class BringUp implements View {
     const graph = new GraphView(store);
     const grid = new GridView(store, true);
     const table = new TableView(store);
-    const netlist = new NetlistView(store);
     const badges = new Map<string, number>();
     let show: (id: string, count: number) => void = (id, count) => badges.set(id, count);
     const problems = new ProblemsView(store, n => show('problems', n));
-    const overrides = new OverridesPanel(store, n => show('overrides', n));
     const tabs = new Tabs([
-      ['ops', 'Ops', table], ['profile', 'Profile', new LazyView(store, 'profile')], ['measured', 'Measured', new LazyView(store, 'measured')], ['trace', 'Timeline', new LazyView(store, 'trace')], ['netlist', 'Netlist', netlist], ['overrides', 'Overrides', overrides], ['placements', 'Placements', new LazyView(store, 'placements')],
+      ['ops', 'Ops', table], ['profile', 'Profile', new LazyView(store, 'profile')], ['measured', 'Measured', new LazyView(store, 'measured')], ['trace', 'Timeline', new LazyView(store, 'trace')], ['netlist', 'Netlist', new LazyView(store, 'netlist')], ['overrides', 'Overrides', new LazyView(store, 'overrides')], ['placements', 'Placements', new LazyView(store, 'placements')],
       ['memory', 'Memory', new LazyView(store, 'memory')], ['diff', 'Diff', new LazyView(store, 'diff')], ['passes', 'Passes', new LazyView(store, 'passes')],
       ['plots', 'Plots', new LazyView(store, 'plots')], ['cluster', 'Cluster', new LazyView(store, 'cluster')], ['program', 'Program', new LazyView(store, 'program')], ['problems', 'Problems', problems]
     ]);
@@ -39,13 +35,16 @@ export class BringUp implements View {
     const cluster = () => tabs.offer('cluster', ((store.frames.get('ops')?.meta['chips'] as number[] | undefined)?.length ?? 1) > 1);
     const program = () => tabs.offer('program', store.frames.has('program'));
     const measured = () => tabs.offer('measured', store.frames.has('measured'));
+    const overrides = () => tabs.badge('overrides', store.edits?.overrides.length ?? 0);
     cluster();
     program();
     measured();
+    overrides();
     this.stops.push(store.on('frame', key => {
       if (key === 'ops') cluster();
       if (key === 'program') program();
       if (key === 'measured') measured();
+      if (key === 'edits') overrides();
     }));
     const inspector = new Inspector(store);
     const failure = new Failure(store, () => tabs.show('problems'));

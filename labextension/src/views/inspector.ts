@@ -2,7 +2,7 @@
 import { bytes, quantity, withThousands, h, percent, short } from './dom.js';
 import { type Formula, FORMULAS } from './numbers.js';
 import { slowText } from './grid/legal.js';
-import { NetlistText } from './netlist.js';
+import { NetlistText } from './netlisttext.js';
 import { Ops } from './ops.js';
 import { open } from './dialog.js';
 import { shortName } from './names.js';

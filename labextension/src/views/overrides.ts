@@ -23,7 +23,7 @@ export class OverridesPanel {
   private shown: 'list' | 'python' | 'json' = 'list';
   private readonly way: SyncedTrait<string>;
 
-  constructor(private readonly store: Store, private readonly counted: (count: number) => void = () => undefined) {
+  constructor(private readonly store: Store) {
     this.element.addEventListener('keydown', event => void undoKey(event, store));
     this.stops.push(
       store.on('frame', key => {
@@ -62,7 +62,6 @@ export class OverridesPanel {
 
   private render(): void {
     const list = this.store.edits?.overrides ?? [];
-    this.counted(list.length);
     if (!list.length) {
       this.shown = 'list';
       this.element.replaceChildren(h('div', { class: 'tb-empty' },

@@ -13,7 +13,6 @@ import numpy as np
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.analysis.memory import FileMemory
 from tbuda_lab.core.device import ARCHS, BOARDS, load_device
-from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.analysis_frames import file_memory_frame
 from tbuda_lab.core.frames.netlist_file import netlist_frames
@@ -126,14 +125,10 @@ class NetlistFile(View):
 
         Raises `OutputError` if the front end is not built.
         """
-        from tbuda_lab.widgets.report import PAGE, document
+        from tbuda_lab.widgets.report import document
 
-        try:
-            script = PAGE.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
         frames = {**self.hub.frames, **{f.key: f for f in self.hub.frames_on_demand("memory")}}
-        return document(self.path.name, list(frames.values()), self.hub.board.message(), script, self._fragment(frames))
+        return document(self.path.name, list(frames.values()), self.hub.board.message(), self._fragment(frames))
 
     def to_html(self, path: str | pathlib.Path) -> pathlib.Path:
         """Writes `html()`, whole or not at all; returns the path. Raises `OutputError`."""

@@ -367,18 +367,3 @@ export class DiffView {
 function still(): boolean {
   return typeof matchMedia === 'function' && matchMedia('(prefers-reduced-motion: reduce)').matches;
 }
-
-/** A page with nothing but a comparison, as `tbuda diff --html` writes it. */
-export class DiffPage {
-  readonly element: HTMLElement;
-  private readonly view: DiffView;
-
-  constructor(store: Store, title: string) {
-    this.view = new DiffView(store);
-    this.element = h('div', { class: 'tb-page tb-diff-page' }, h('header', {}, h('h1', {}, title)), this.view.element);
-  }
-
-  dispose(): void {
-    this.view.dispose();
-  }
-}

@@ -3,7 +3,7 @@ import { arrange, h, percent, quantity } from '../dom.js';
 import { open, Toast } from '../dialog.js';
 import { EditBar } from '../editbar.js';
 import { type Turns, turnsOf } from '../names.js';
-import { NetlistText } from '../netlist.js';
+import { NetlistText } from '../netlisttext.js';
 import { Ops } from '../ops.js';
 import { onPreferences, preferences } from '../preferences.js';
 import { type ColourBy, type Store, syncedTrait, type SyncedTrait } from '../store.js';
