@@ -87,7 +87,7 @@ def test_names_cannot_break_out_of_the_page(tmp_path: Path, monkeypatch: pytest.
     assert Embedded(text).data["frames"][0]["header"]["strings"][1] == bad
 
 
-@pytest.mark.parametrize(("key", "scripts"), [("summary", 1), ("graph:lowered", 1), ("memory", 2), ("diff", 2)])
+@pytest.mark.parametrize(("key", "scripts"), [("summary", 1), ("stages", 1), ("memory", 2), ("diff", 2)])
 @built
 def test_a_page_carries_the_closer_views_only_with_their_frames(key: str, scripts: int) -> None:
     text = report.page_html("page", [Frame(key, {}, {}, ("",))], {})
