@@ -108,6 +108,10 @@ def not_supported(what: str, instead: str = "") -> NotSupported:
     return NotSupported(f"{what} is not supported{f'; {instead}' if instead else ''}")
 
 
+class WorkerLost(TbudaError, RuntimeError):
+    """A worker process died, and what it held with it."""
+
+
 class PipelineError(TbudaError, RuntimeError):
     """Devices, modules and inputs that do not go together."""
 

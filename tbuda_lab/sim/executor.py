@@ -374,7 +374,7 @@ class Executor:
             for io, number in fed:
                 entries = reads[number]
                 values[number] = io.gather(entries if len(entries) == 1 else entries[start:stop])
-            for step in plan.steps:
+            for step in filter(self._owns, plan.steps):
                 for port in step.ports if through else ():
                     if port.value in through and values[port.value] is None:
                         values[port.value] = np.stack(self._entries(through[port.value], values, stop - start))
@@ -406,7 +406,8 @@ class Executor:
                     if port.value in later:  # its producer has pushed by now
                         io = later.pop(port.value)
                         values[port.value] = io.slot(io.read_slot())[None]
-                self._run_step(step, values, stamps, 1, seen, cancel, producers.get(step.value) is not None)
+                if self._owns(step):
+                    self._run_step(step, values, stamps, 1, seen, cancel, producers.get(step.value) is not None)
                 for i in producers.get(step.value, ()):
                     write = plan.writes[i]
                     for entry in self._entries(write, values, 1):
@@ -441,8 +442,11 @@ class Executor:
             if not (hold and dead == value):
                 values[dead] = None
 
-    @staticmethod
-    def _entries(write: Write, values: list[Array | None], count: int) -> list[Array]:
+    def _owns(self, step: PlanStep) -> bool:
+        """Whether this executor runs an op; for executors of a part of the chips."""
+        return True
+
+    def _entries(self, write: Write, values: list[Array | None], count: int) -> list[Array]:
         """What goes into a queue, one array per input."""
         x = values[write.value]
         assert x is not None

@@ -6,10 +6,12 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.explore import without_times
 from tests.explore.test_explore import SPACE, session
+from tests.session.test_chips_on_workers import samples, split
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.slow
@@ -54,3 +56,37 @@ def test_a_scheduler_that_does_not_answer_is_one_line(tmp_path: Path) -> None:
             exploration.run()
         exploration.close()
     assert not exploration.trials
+
+
+def test_four_chips_on_two_workers_make_the_same_bits_and_can_be_cancelled() -> None:
+    from distributed import Client
+
+    from tbuda_lab.core.explore import dask_engine
+
+    four = split("wormhole_b0:4", 1, 4)
+    given = samples(3)
+    here = four.run(given)
+    with dask_engine.start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client:
+        there = four.run_on_workers(given, scheduler=client)
+        assert sorted(there.workers.values()) == [0, 0, 1, 1]
+        for one, other in zip(here, there.outputs, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+        assert there.waits()
+        stopped: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                four.run_on_workers(given * 2_000, scheduler=client)
+            except BaseException as error:
+                stopped.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        while not client.processing() or not any(client.processing().values()):
+            assert thread.is_alive()
+            thread.join(0.05)
+        four.cancel()
+        thread.join(120)
+        assert not thread.is_alive() and isinstance(stopped[0], Cancelled)
+        while any(client.processing().values()):  # the workers are free again
+            thread.join(0.05)

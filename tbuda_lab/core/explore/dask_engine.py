@@ -11,6 +11,7 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,20 @@ ATTEMPTS = 3
 """Workers that may die of a trial before it is lost."""
 CONNECT = 10.0
 """Seconds in which a scheduler answers."""
+_LOOK = 0.25
+"""Seconds between two looks of a worker at whether its work was cancelled."""
 PATIENCE = 5.0
 """Seconds in which a worker stops of itself after a cancel; then it is restarted."""
 
 
-def run_task(task: str, graph: str, weights: bytes | None, name: str) -> dict[str, Any]:
-    """In a worker: a trial that stops once the event of that name is set."""
+@contextlib.contextmanager
+def watch_event(name: str) -> Iterator[threading.Event]:
+    """In a worker: an event that is set soon after the one of that name is set in the scheduler."""
     cancel, over = threading.Event(), threading.Event()
 
     def watch() -> None:
         event = Event(name)
-        while not over.wait(0.25):
+        while not over.wait(_LOOK):
             with contextlib.suppress(Exception):  # a scheduler that has gone ends the worker anyway
                 if event.is_set():
                     cancel.set()
@@ -42,9 +46,47 @@ def run_task(task: str, graph: str, weights: bytes | None, name: str) -> dict[st
 
     threading.Thread(target=watch, name="tbuda-cancel", daemon=True).start()
     try:
-        return run_text(task, graph, weights, cancel)
+        yield cancel
     finally:
         over.set()
+
+
+def run_task(task: str, graph: str, weights: bytes | None, name: str) -> dict[str, Any]:
+    """In a worker: a trial that stops once the event of that name is set."""
+    with watch_event(name) as cancel:
+        return run_text(task, graph, weights, cancel)
+
+
+def start_cluster(workers: int) -> Any:
+    """So many processes of this machine, one thread each."""
+    settings = {
+        "distributed.scheduler.allowed-failures": 0,
+        "distributed.worker.daemon": True,
+        "distributed.admin.large-graph-warning-threshold": "100 MB",
+    }
+    dask.config.set(settings)
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=1,
+        processes=True,
+        dashboard_address=None,
+        silence_logs=50,
+        memory_limit=_memory() // workers,
+    )
+
+
+@contextlib.contextmanager
+def open_client(workers: int, scheduler: Any) -> Iterator[Any]:
+    """A client of a cluster that this starts and ends, or of the user's: an address, a file, or a Client, which stays
+    open. Raises `InputError` for a scheduler that does not answer."""
+    if isinstance(scheduler, Client):
+        yield scheduler
+    elif scheduler is not None:
+        with _connect(str(scheduler)) as client:
+            yield client
+    else:
+        with start_cluster(workers) as cluster, Client(cluster, set_as_default=False) as client:
+            yield client
 
 
 class DaskEngine:
@@ -57,20 +99,7 @@ class DaskEngine:
         self._cluster: Any = None
         self._own_client = not isinstance(scheduler, Client)
         if scheduler is None:
-            settings = {
-                "distributed.scheduler.allowed-failures": 0,
-                "distributed.worker.daemon": True,
-                "distributed.admin.large-graph-warning-threshold": "100 MB",
-            }
-            dask.config.set(settings)
-            self._cluster = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                dashboard_address=None,
-                silence_logs=50,
-                memory_limit=_memory() // workers,
-            )
+            self._cluster = start_cluster(workers)
             self._client = Client(self._cluster)
         elif isinstance(scheduler, Client):
             self._client = scheduler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import queue
 import threading
 from typing import Any, Protocol
@@ -88,8 +89,13 @@ def open_engine(workers: int, scheduler: Any, runner: TrialRunner, graph: str, w
     a scheduler does not answer."""
     if not workers and scheduler is None:
         return InProcess(runner)
+    engine: Engine = load_dask("dask_engine").DaskEngine(workers, scheduler, graph, weights)
+    return engine
+
+
+def load_dask(module: str) -> Any:
+    """A module of this package that imports Dask. Raises `InputError` where Dask is not there."""
     try:
-        from tbuda_lab.core.explore.dask_engine import DaskEngine
+        return importlib.import_module(f"tbuda_lab.core.explore.{module}")
     except ImportError as error:
         raise InputError(f"workers need Dask ({error}): {EXTRA}; without it: --workers 0") from None
-    return DaskEngine(workers, scheduler, graph, weights)

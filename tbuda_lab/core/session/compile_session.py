@@ -22,6 +22,7 @@ from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.diff import Diff
 from tbuda_lab.core.epochsim import BatchTime, EpochTrace
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError, not_supported
+from tbuda_lab.core.explore.chips import ChipRun
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, refuse_malformed
@@ -536,6 +537,17 @@ class CompileSession:
         "checked" event then tells what was compared (and another one at the end), `control.resume()` goes on.
         """
         return self.runs.run(inputs, mode, break_below=break_below)
+
+    def run_on_workers(
+        self, inputs: Sequence[Any] | None = None, mode: str = "golden", *, workers: int = 0, scheduler: Any = None
+    ) -> ChipRun:
+        """As `run`, each chip on a worker, with queues between chips as messages; outputs are bit for bit those of
+        `run`. workers: processes of this machine (they need Dask), 0: a thread a chip; scheduler: address, file or
+        Client of Dask, to which netlist, weights and inputs go. The answer knows what each chip did when, and who
+        waited for whom: it shows itself in a notebook. `cancel` ends it.
+
+        Raises `NotSupported` for a model that trains, keeps state or has a part on the host, and `WorkerLost`."""
+        return self.runs.run_on_workers(inputs, mode, workers=workers, scheduler=scheduler)
 
     def verify(self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None) -> list[Comparison]:
         """Run one sample on the device (repeated until it fills a microbatch) and compare every output with that of the

@@ -17,6 +17,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import EpochTrace, simulate
 from tbuda_lab.core.errors import Cancelled, InputError
+from tbuda_lab.core.explore.chips import ChipRun, run_chips
 from tbuda_lab.core.frontend.eager import same, same_seeds
 from tbuda_lab.core.frontend.machine_rules import explained
 from tbuda_lab.core.runner import Runner, fill_microbatch
@@ -223,6 +224,24 @@ class Runs:
             self._state.events.emit("stage", "run", 1.0)
             self._state.events.emit("ran", outputs)
             return outputs[: len(batch)]
+
+    def run_on_workers(
+        self, inputs: Sequence[Any] | None = None, mode: str = "golden", *, workers: int = 0, scheduler: Any = None
+    ) -> ChipRun:
+        """See `Session.run_on_workers`."""
+        with self._state.work_lock:
+            with self._state.edit_lock:
+                if self._state.cancel.is_set() and not self._state.stale:
+                    self._state.cancel = threading.Event()  # it was meant for the work before
+            result, cancel = self._compiles.compile(), self._state.cancel
+            batch = [self._state.sample_inputs] if inputs is None else list(inputs)
+            guarded = self._compiles.run_guarded
+            samples = guarded(lambda: fill_microbatch(result, batch)) if inputs is None else batch
+            self._state.events.emit("stage", "run", 0.0)
+            found = guarded(lambda: run_chips(result, samples, mode, workers, scheduler, cancel))
+            self._state.events.emit("stage", "run", 1.0)
+            self._state.events.emit("ran", found.outputs)
+            return dataclasses.replace(found, outputs=found.outputs[: len(batch)])
 
     def verify(self, inputs: Any = None, mode: str = "golden", *, break_below: float | None = None) -> list[Comparison]:
         """See `Session.verify`."""
