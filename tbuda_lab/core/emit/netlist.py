@@ -34,8 +34,7 @@ from tbuda_lab.core.lowering.hw_ops import (
 )
 from tbuda_lab.core.netlist import schema
 from tbuda_lab.core.netlist.sparse import SparseEncoding
-
-SPARSE_KINDS = ("sparse_tiles", "sparse_encoding")
+from tbuda_lab.core.placer.memory.core_streams import SPARSE_KINDS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -192,6 +192,16 @@ def intermediate_tiles(op: HwFused, arch: str, block: Block, m_k: Ints, u_kt: In
     return sum(sizes.values())
 
 
+def intermediate_ublocks(op: HwFused, arch: str, block: Block, m_k: Ints, u_kt: Ints) -> list[int]:
+    """Tiles of a ublock of each intermediate buffer, the largest that a step writes into it."""
+    sizes: dict[str, int] = {}
+    for step in plan(op, arch):
+        if step.output.startswith("intermed"):
+            _, _, u, v = step_block(op, step.narrow, block, m_k, u_kt)
+            sizes[step.output] = max(sizes.get(step.output, 0), int(u * v))
+    return list(sizes.values())
+
+
 # -- operands ------------------------------------------------------------------------------------------------------
 @dataclasses.dataclass(frozen=True)
 class OperandUse:

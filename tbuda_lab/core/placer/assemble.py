@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from tbuda_lab.core.balancer.l1 import input_tiles
 from tbuda_lab.core.balancer.types import Bounds, Epoch, Objective, OpPlacement, Placement, QueuePlacement
@@ -93,8 +94,14 @@ def rectangles(
     return ops, tuple(epochs)
 
 
-def plan_queues(problem: Problem, ops: Mapping[str, OpPlacement], planned: PlannedQueues | None = None) -> QueuePlanner:
-    """What places the queues of placed ops. planned: of another placement of the same graph."""
+def plan_queues(
+    problem: Problem,
+    ops: Mapping[str, OpPlacement],
+    planned: PlannedQueues | None = None,
+    least_inputs: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> QueuePlanner:
+    """What places the queues of placed ops. planned: of another placement of the same graph; least_inputs: least tiles
+    of input buffers (`input_buffers`), which count where cores may be too full to preload."""
     return QueuePlanner(
         problem.graph,
         problem.models,
@@ -105,7 +112,8 @@ def plan_queues(problem: Problem, ops: Mapping[str, OpPlacement], planned: Plann
         problem.constraints.queues,
         problem.costs.preloaded,
         planned,
-        problem.costs.crowded,
+        least_inputs,
+        problem.costs.core_loads,
     )
 
 
@@ -119,11 +127,12 @@ def place_queues(
     in the epochs that both have.
 
     Raises `PlacementError` when they do not fit DRAM, `OverrideError` for one that cannot go where asked."""
+    sizes = input_buffers(problem, segments, [buffer(problem, segment, 0) for segment in segments])
     if before is None:
-        return plan_queues(problem, ops).run()
+        return plan_queues(problem, ops, None, sizes).run()
     ids_before = {id(s) for s in before.segments}
     touched = [op for s in segments if id(s) not in ids_before for op in problem.order[s.first : s.last]]
-    return plan_queues(problem, ops, before.queues).run(touched)
+    return plan_queues(problem, ops, before.queues, sizes).run(touched)
 
 
 def assemble(
@@ -173,16 +182,16 @@ def assemble(
         problem.orders,
         summary,
         tuple(notes),
-        input_buffers(problem, segments, epoch_parts),
+        input_buffers(problem, segments, [part.buffering for part in epoch_parts]),
     )
 
 
 def input_buffers(
-    problem: Problem, segments: Sequence[Segment], parts: Sequence[EpochResult]
+    problem: Problem, segments: Sequence[Segment], bufferings: Sequence[Buffering]
 ) -> dict[str, tuple[int, ...]]:
     """Least tiles per core of input buffers, by op and operand (0: the backend chooses): what forks ask for, and what
-    the user does with a multiplier. segments: some or all epochs; parts: what `Parts.of` says of them."""
-    tiles = {op: sizes for part in parts for op, sizes in part.buffering.input_tiles.items()}
+    the user does with a multiplier. segments: some or all epochs; bufferings: of each (`buffer`)."""
+    tiles = {op: sizes for part in bufferings for op, sizes in part.input_tiles.items()}
     rows = {op: row for s in segments for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
     for name, factors in problem.constraints.input_factors.items():
         op = problem.number[name]

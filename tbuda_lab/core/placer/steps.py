@@ -13,7 +13,7 @@ from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
 from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError
 from tbuda_lab.core.graph.phases import by_phase, phases
 from tbuda_lab.core.overrides import Override, frozen
-from tbuda_lab.core.placer.assemble import plan_queues, rectangles
+from tbuda_lab.core.placer.assemble import input_buffers, plan_queues, rectangles
 from tbuda_lab.core.placer.model.chip_stages import chips_of, epoch_cost, slowest_stage
 from tbuda_lab.core.placer.model.problem import Problem, structure_digest
 from tbuda_lab.core.placer.model.schedule import constrain_order, outputs_last, schedule
@@ -33,6 +33,7 @@ from tbuda_lab.core.placer.search.infeasible_repair import (
 )
 from tbuda_lab.core.placer.search.large_neighbourhood import Curve, search_on
 from tbuda_lab.core.placer.search.merge_epochs import merge_epochs
+from tbuda_lab.core.placer.stalls.fork_join import buffer
 from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, repair_stalls
 from tbuda_lab.core.placer.state import PlaceContext, PlacementState, ProgressCheck, StartedPlacement
 from tbuda_lab.core.placer.validate import chip_breaks, refuse_pins
@@ -242,9 +243,8 @@ def drop_refused_preloads(state: PlacementState) -> PlacementState:
     """Candidates that stream what cores have no streams or L1 to preload, so that the placement costs what it takes."""
     problem, segments = state.problem, state.segments
     spots, _ = rectangles(problem, segments, chips_of(problem, segments))
-    planner = plan_queues(problem, spots)
-    if not any(map(planner.may_crowd_cores, spots)):
-        return state
+    sizes = input_buffers(problem, segments, [buffer(problem, segment, 0) for segment in segments])
+    planner = plan_queues(problem, spots, None, sizes)
     planner.plan()
     refused: dict[int, int] = {}
     for op, port, _ in planner.refused_preloads():

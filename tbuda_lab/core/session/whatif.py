@@ -103,7 +103,7 @@ def epoch_cycles_of(placed: PlacedOps, batch: int) -> list[EpochCycles]:
 def _simulate(placed: PlacedOps, segment: Segment, batch: int) -> EpochCycles:
     problem = placed.problem
     one = trial(problem, segment)
-    sizes = input_buffers(problem, [segment], [Parts().of(problem, segment)])
+    sizes = input_buffers(problem, [segment], [Parts().of(problem, segment).buffering])
     result = dataclasses.replace(one, placement=dataclasses.replace(one.placement, input_buffers=sizes))
     trace = simulate(result, batch)
     return _cycles_of(placed, segment, trace, 0, epoch_times(trace, result, epoch_cost(problem, segment).ops)[0])

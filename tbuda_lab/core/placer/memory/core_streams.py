@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tbuda_lab.core.balancer.l1 import late_tiles, preloads
+from tbuda_lab.core.balancer.l1 import late_tiles
 from tbuda_lab.core.balancer.profile import OpProfile, as_read
 from tbuda_lab.core.balancer.routes import net_steps, reader
 from tbuda_lab.core.balancer.streaming import edge_tms
@@ -18,16 +18,18 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.lowering.edits import queued_ports
-from tbuda_lab.core.lowering.hw_ops import HwFused
+from tbuda_lab.core.lowering.fused_steps import intermediate_ublocks
+from tbuda_lab.core.lowering.hw_ops import HwFused, HwReduce, HwSparseMatmul
 from tbuda_lab.core.netlist.cores.operands import CoreOp, CoreOperand
 from tbuda_lab.core.netlist.cores.router import router_streams
 from tbuda_lab.core.netlist.cores.usage import core_buffers
 from tbuda_lab.core.netlist.routing.edge import MOST_TILES
-from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source
+from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step
 
 
 class CoreLoads:
-    """Counts the extra streams and the bytes of the fullest core of an op among others that are placed."""
+    """Counts the extra streams and the bytes of the cores of an op among others that are placed, from the ops and
+    operands that the check of the netlist will see."""
 
     def __init__(
         self,
@@ -37,37 +39,105 @@ class CoreLoads:
         orders: Mapping[str, str],
         users: Mapping[str, Sequence[tuple[str, int]]],
         device: DeviceSpec,
+        input_tiles: Mapping[str, Sequence[int]],
+        known: dict[tuple[object, ...], tuple[int, int]] | None = None,
     ) -> None:
+        """input_tiles: least tiles of input buffers, by op and operand, where some are asked for (0: as they come);
+        known: what was counted before, for ops among equal neighbours; what is found is added."""
+        self.known = {} if known is None else known
         self.graph, self.models, self.placed, self.users = graph, models, placed, users
-        self.orders, self.device = orders, device
+        self.orders, self.device, self.input_tiles = orders, device, input_tiles
 
     def of(
-        self, op: str, queues: Mapping[int, QueuePlacement], ahead: frozenset[int], written: int, input_count: int
+        self,
+        op: str,
+        queues: Mapping[int | str, QueuePlacement],
+        ahead: frozenset[int | str],
+        written: Sequence[QueuePlacement],
+        input_count: int,
     ) -> tuple[int, int]:
-        """(streams, the greater of what the router and the pipe generator count; bytes without the headers of tiles).
+        """(streams, the greater of what the router and the pipe generator count on a core; bytes of the fullest core
+        without the headers of tiles).
 
-        queues: by operand the queue that it is read from, where it is not made in the same epoch; ahead: the operands
-        that are preloaded; written: queues and rams that the op writes in tiles, in its own layout. (0, 0) where
-        nothing is known of how it reads."""
-        operands = [
-            self._operand(op, port, queues.get(port), port in ahead) for port in range(len(self.graph[op].inputs))
-        ]
-        known = [operand for operand in operands if operand is not None]
-        if len(known) < len(operands) or not known:
-            return 0, 0
-        readers = [
-            operand
+        queues: by operand the queue that it is read from, where it is not made in the same epoch, and of a picker by
+        kind those of its tiles and encoding; ahead: which of them are preloaded; written: queues and rams that the op
+        writes. Where the lists are too long to be written down, no streams and the bytes of the candidate."""
+        key = self._key(op, queues, ahead, written, input_count)
+        entry = self.known.get(key)
+        if entry is None:
+            entry = self.known[key] = self._count(op, queues, ahead, written, input_count)
+        return entry
+
+    def _key(
+        self,
+        op: str,
+        queues: Mapping[int | str, QueuePlacement],
+        ahead: frozenset[int | str],
+        written: Sequence[QueuePlacement],
+        input_count: int,
+    ) -> tuple[object, ...]:
+        """All that a count follows from."""
+        layouts = [(port, q.grid, q.t, q.mblock, q.ublock, q.ublock_order) for port, q in queues.items()]
+        taken = [(q.grid, q.t, q.mblock, q.ublock, q.ublock_order) for q in written]
+        sources = [self._candidate(edge.source) for edge in self.graph[op].inputs]
+        readers = [(self._candidate(name), port) for name, port in self._readers(op)]
+        parts = tuple(layouts), tuple(taken), tuple(sources), tuple(readers)
+        return self._candidate(op), ahead, input_count, *parts
+
+    def _candidate(self, op: str) -> tuple[object, ...]:
+        """What an op is as a neighbour; nothing of what is no op."""
+        if op not in self.placed:
+            return ()
+        asked = tuple(self.input_tiles.get(op, ()))
+        return self.models[op].signature, self.placed[op].row, self.orders.get(op, "r"), asked
+
+    def _readers(self, op: str) -> list[tuple[str, int]]:
+        """What reads an op's output from its buffer."""
+        return [
+            (name, port)
             for name, port in self.users[op]
             if name in self.placed
             and self.placed[name].epoch == self.placed[op].epoch
             and port not in queued_ports(self.graph[name])
-            and (operand := self._operand(name, port, None, False)) is not None
         ]
-        core, arch = self._core(op, known), self.device.arch
-        operands_of_readers = tuple(readers)
-        cores = core_buffers(core, operands_of_readers, input_count, arch)
-        most = max(int(router_streams(core, operands_of_readers, input_count, arch).max()), int(cores.streams.max()))
-        return most + (written if readers else 0), int(cores.total.max())
+
+    def _count(
+        self,
+        op: str,
+        queues: Mapping[int | str, QueuePlacement],
+        ahead: frozenset[int | str],
+        written: Sequence[QueuePlacement],
+        input_count: int,
+    ) -> tuple[int, int]:
+        described = self.describe(op, queues, ahead, written)
+        if described is None:
+            profile, rows = self._row(op)
+            return 0, int(rows["l1_total"][0]) - profile.headers
+        core, readers = described
+        arch = self.device.arch
+        cores = core_buffers(core, readers, input_count, arch)
+        most = max(int(router_streams(core, readers, input_count, arch).max()), int(cores.streams.max()))
+        return most, int(cores.total.max())
+
+    def describe(
+        self,
+        op: str,
+        queues: Mapping[int | str, QueuePlacement],
+        ahead: frozenset[int | str],
+        written: Sequence[QueuePlacement],
+    ) -> tuple[CoreOp, tuple[CoreOperand, ...]] | None:
+        """The op, and the operands of what reads it, as `netlist.cores` takes them; see `of`."""
+        count = len(self.graph[op].inputs)
+        operands = [self._operand(op, port, queues.get(port), port in ahead) for port in range(count)]
+        if isinstance(self.graph[op].op, HwSparseMatmul):
+            operands = self._picker(op, queues, ahead, operands[0])
+        readers = [self._operand(name, port, None, False) for name, port in self._readers(op)]
+        if None in operands or None in readers or not operands:
+            return None
+        core = self._core(op, [operand for operand in operands if operand is not None])
+        if readers and not core.untilized:
+            readers += [CoreOperand(self._made(op), (), _writes(queue), 1) for queue in written]
+        return core, tuple(reader for reader in readers if reader is not None)
 
     def _row(self, op: str) -> tuple[OpProfile, np.ndarray]:
         table, at = self.models[op], self.placed[op].row
@@ -79,19 +149,40 @@ class CoreLoads:
         profile, rows = self._row(op)
         source = self.graph[op].inputs[port].source
         writer = self._row(source) if source in self.placed else None
-        layout = _stored(queue) if queue is not None else self._made(source)
-        steps = net_steps(edge_tms(writer and writer[0], writer and writer[1][0], profile, port, rows[0]))
-        late = bool(profile.uses) and profile.uses[port].late
-        operand = CoreOperand(
-            layout,
-            steps,
-            _whole(reader(profile, port, rows, self.orders.get(op, "r"))),
-            tile_bytes(profile.operands[port].df, align=self.device.tile_align),
-            ahead,
-            int(late_tiles(as_read(profile, port, rows))[0]) if late else 0,
+        asked = self.input_tiles.get(op, ())
+        least = int(asked[port]) if port < len(asked) else 0
+        if profile.uses and profile.uses[port].late:
+            least = max(least, int(late_tiles(as_read(profile, port, rows))[0]))
+        return _known(
+            CoreOperand(
+                _stored(queue) if queue is not None else self._made(source),
+                net_steps(edge_tms(writer and writer[0], writer and writer[1][0], profile, port, rows[0])),
+                _whole(reader(profile, port, rows, self.orders.get(op, "r"))),
+                tile_bytes(profile.operands[port].df, align=self.device.tile_align),
+                ahead,
+                least,
+            )
         )
-        t, r, c = layout.shape
-        return operand if t * r * c <= MOST_TILES and operand.fits else None
+
+    def _picker(
+        self,
+        op: str,
+        queues: Mapping[int | str, QueuePlacement],
+        ahead: frozenset[int | str],
+        activation: CoreOperand | None,
+    ) -> list[CoreOperand | None]:
+        """The operands of a sparse matmul in the netlist's order: sparse tiles, activation, encoding."""
+        _, rows = self._row(op)
+        plain = _whole(reader(self._row(op)[0], 0, rows, self.orders.get(op, "r")))
+        columns = int(rows["grid_c"][0])
+        parts: list[CoreOperand | None] = []
+        for port, kind in ((0, "sparse_tiles"), (2, "sparse_encoding")):
+            source = _stored(queues[kind])
+            steps: tuple[Step, ...] = (("c", columns),) if columns > 1 or port == 2 else ()
+            read = dataclasses.replace(plain, port=port, tiles=source.tiles)
+            tile = tile_bytes(queues[kind].df, align=self.device.tile_align)
+            parts.append(_known(CoreOperand(source, steps, read, tile, kind in ahead)))
+        return [parts[0], activation, parts[1]]
 
     def _made(self, op: str) -> Source:
         """The layout of what an op hands on within its epoch."""
@@ -110,10 +201,16 @@ class CoreLoads:
 
     def _core(self, op: str, operands: Sequence[CoreOperand]) -> CoreOp:
         profile, rows = self._row(op)
-        made, first = self._made(op), operands[0].reader
-        align = self.device.tile_align
+        made, first, hw = self._made(op), operands[0].reader, profile.op
+        align, fused = self.device.tile_align, isinstance(profile.op, HwFused)
+        parts: list[int] = []
+        if isinstance(hw, HwFused):
+            block = (*made.mblock, *made.ublock)
+            m_k, u_kt = int(rows["m_k"][0]), int(rows["u_kt"][0])
+            parts = intermediate_ublocks(hw, self.device.arch, block, m_k, u_kt)
+        sums = profile.kind in ("matmul", "sparse_matmul", "depthwise") or isinstance(hw, HwReduce)
         return CoreOp(
-            "fused" if isinstance(profile.op, HwFused) else first.type,
+            "fused" if fused else first.type,
             made.grid,
             made.t,
             made.mblock,
@@ -124,21 +221,34 @@ class CoreLoads:
             tile_bytes(profile.df, align=align, header=False),
             tile_bytes(profile.intermed_df, align=align),
             tuple(operands),
-            max(int(rows["m_k"][0]), 1),
-            max(int(rows["u_kt"][0]), 1),
+            max(int(first.m_k), 1) if sums else 1,
+            max(int(first.u_kt), 1) if sums else 1,
             profile.z_group,
-            first.dim,
-            untilized=profile.feeds_host,
-            min_buffer=0 if profile.kind in ("matmul", "depthwise") else -1,
+            first.dim if not fused else "",
+            bool(getattr(hw, "bias", False)),
+            bool(getattr(hw, "accumulate", False)),
+            profile.feeds_host,
+            0 if profile.kind in ("matmul", "depthwise") else -1,
+            len(parts),
+            profile.accumulates,
+            max(parts, default=0),
         )
 
 
+SPARSE_KINDS = ("sparse_tiles", "sparse_encoding")
+"""Kinds of the queues that a picker has beside its operand."""
 _FIELDS = ("grid_r", "grid_c", "t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "buf_size_mb")
 
 
-def preloaded_ports(profile: OpProfile, rows: np.ndarray) -> tuple[int, ...]:
-    """The operands that a candidate wants preloaded. rows: (1,)."""
-    return tuple(port for port in range(len(profile.operands)) if preloads(profile, port, rows)[0])
+def _known(operand: CoreOperand) -> CoreOperand | None:
+    """The operand; None where its lists are too long to be written down."""
+    t, r, c = operand.source.shape
+    return operand if t * r * c <= MOST_TILES and operand.fits else None
+
+
+def _writes(queue: QueuePlacement) -> EdgeReader:
+    """A queue as what an op writes into."""
+    return EdgeReader("queue", 0, queue.grid, queue.t, queue.mblock, queue.ublock, queue.ublock_order)
 
 
 def _stored(queue: QueuePlacement) -> Source:

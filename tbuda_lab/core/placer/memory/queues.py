@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from tbuda_lab.core.balancer.blocks import divisors
 from tbuda_lab.core.balancer.edges import MAX_PREFETCH_STREAMS
@@ -16,7 +17,6 @@ from tbuda_lab.core.balancer.l1 import preloads, preloads_encoding
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encode_row
 from tbuda_lab.core.balancer.profile import as_read
 from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
-from tbuda_lab.core.balancer.streams import most_streams
 from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement, copy_name
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, tile_bytes
@@ -36,7 +36,7 @@ from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides.places import QueuePin
 from tbuda_lab.core.placer.memory.addresses import Addresses
-from tbuda_lab.core.placer.memory.core_streams import CoreLoads, preloaded_ports
+from tbuda_lab.core.placer.memory.core_streams import SPARSE_KINDS, CoreLoads
 from tbuda_lab.core.placer.memory.dram import align
 from tbuda_lab.core.placer.memory.host_link import Reader, prefetch_grid, reads_few
 from tbuda_lab.core.placer.model.problem import inputs_on_host
@@ -57,9 +57,6 @@ class PlannedQueues:
     stages: tuple[int, ...]
 
 
-_ROOMY = 0.75  # of the L1: an op that takes less has room for any relays and staging
-
-
 class QueuePlanner:
     """Plans all queues of a placement, then gives them addresses."""
 
@@ -74,17 +71,18 @@ class QueuePlanner:
         pins: Mapping[str, QueuePin],
         preloaded: dict[tuple[str, int, int], bool] | None = None,
         planned: PlannedQueues | None = None,
-        crowded: dict[tuple[str, int], bool] | None = None,
+        input_tiles: Mapping[str, Sequence[int]] = MappingProxyType({}),
+        core_loads: dict[tuple[object, ...], tuple[int, int]] | None = None,
     ) -> None:
         """pins: by queue what is fixed of its place. preloaded: whether a candidate preloads an operand, by (table
-        signature, row, port), and crowded: whether L1 or streams may lack for what it preloads, by (signature, row),
-        as far as it is known; what is found is added. planned: of another placement of this graph."""
+        signature, row, port), as far as it is known; what is found is added. planned: of another placement of this
+        graph. input_tiles: by op and operand the least tiles of input buffers that are asked for. core_loads: what
+        cores of ops among such neighbours take, as far as it is known; what is found is added."""
         self._preloaded = {} if preloaded is None else preloaded
-        self._crowded = {} if crowded is None else crowded
         self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
         self.device, self.options, self.pins = device, options, pins
         self.users = graph.users() if planned is None else planned.users
-        self._core_loads = CoreLoads(graph, models, placed, orders, self.users, device)
+        self._core_loads = CoreLoads(graph, models, placed, orders, self.users, device, input_tiles, core_loads)
         self.first_chip = device.chips[0]
         self.phase = phases(graph)
         self.written = writes_by_parameter(graph)
@@ -92,6 +90,7 @@ class QueuePlanner:
         self.stage = {chip: i for i, chip in enumerate(dict.fromkeys(chip for _, chip in by_epoch))}
         self.before = planned if planned is not None and planned.stages == tuple(self.stage) else None
         self.plans: dict[str, tuple[QueuePlacement, ...]] = {}
+        self._by_name: dict[str, QueuePlacement] = {}
         self._placed: list[QueuePlacement] = []
 
     def run(self, touched: Collection[str] | None = None) -> dict[str, QueuePlacement]:
@@ -122,6 +121,7 @@ class QueuePlanner:
         """Fills `plans`; see `run`."""
         if self.before is None or touched is None:
             self.plans = {node.name: self._of(node) for node in self.graph}
+            self._index()
             return
         graph = self.graph
         near = {name for op in touched for name in (op, *graph[op].sources)}
@@ -129,69 +129,81 @@ class QueuePlanner:
         near |= {self.written[name].name for name in near if name in self.written}
         self.plans = dict(self.before.plans)
         self.plans.update((node.name, self._of(node)) for node in map(graph.__getitem__, near))
+        self._index()
+
+    def _index(self) -> None:
+        self._by_name = {q.name: q for node_queues in self.plans.values() for q in node_queues}
 
     def refused_preloads(self) -> list[tuple[str, int, str]]:
         """(op, operand, queue) of what candidates want preloaded and cores have no streams or no L1 for: first what is
         read element by element, from the last operand on. Such a queue is streamed to all that read it."""
-        by_name = {q.name: q for node_queues in self.plans.values() for q in node_queues}
         refused: list[tuple[str, int, str]] = []
         gone: set[str] = set()
         for op in self.placed:
-            if not self.may_crowd_cores(op):
-                continue
-            inputs = inputs_of_run(self._direction(op), self.options.microbatch)
             profile = self._reader(op, 0)[0]
-            operands, room = profile.operands, self.device.l1_usable - profile.headers
-            queues = self._queues_of(op, by_name)
-            ahead = {port for port, queue in queues.items() if queue.name not in gone and self._loads(op, port, queue)}
-            order = sorted(ahead, key=lambda port: (operands[port].role == "elt", port))
-            written = self._written(op)
-            while ahead:
-                streams, size = self._core_loads.of(op, queues, frozenset(ahead), written, inputs)
-                if streams <= MAX_PREFETCH_STREAMS and size <= room:
-                    break
+            queues, ahead = self._queues_of(op, gone)
+            free = {port for port in ahead if isinstance(port, int)}
+            order = sorted(free, key=lambda port: (profile.operands[port].role == "elt", port))
+            while order and self._crowds(op, queues, ahead):
                 queue = queues[order.pop()].name
                 gone.add(queue)
-                refused += [(op, port, queue) for port in sorted(ahead) if queues[port].name == queue]
-                ahead = {port for port in ahead if queues[port].name != queue}
-                order = [port for port in order if port in ahead]
+                lost = {port for port in free if queues[port].name == queue}
+                refused += [(op, port, queue) for port in sorted(lost)]
+                free, ahead = free - lost, ahead - lost
+                order = [port for port in order if port in free]
         return refused
 
-    def may_crowd_cores(self, op: str) -> bool:
-        """Whether there is a layout of its queues for which an op that preloads has too few streams, or too little L1:
-        relays and staging depend on where the pieces of a queue lie, which its candidate does not know."""
-        table, at = self.models[op], self.placed[op].row
-        key = table.signature, at
-        entry = self._crowded.get(key)
-        if entry is None:
-            profile, rows = table.profile, table.rows[at : at + 1]
-            assert profile is not None
-            crowded = bool(preloaded_ports(profile, rows)) and profile.kind != "sparse_matmul"
-            entry = crowded and (
-                int(most_streams(profile, rows, self.device.tile_align)[0]) > MAX_PREFETCH_STREAMS
-                or int(rows["l1_total"][0]) > self.device.l1_usable * _ROOMY
-            )
-            self._crowded[key] = entry
-        return entry
+    def core_loads(self) -> dict[str, tuple[int, int]]:
+        """By op the (streams, bytes without the headers of tiles) of its fullest core, as `CoreLoads.of` says."""
+        refused = {queue for _, _, queue in self.refused_preloads()}
+        return {
+            op: self._core_loads.of(op, *self._queues_of(op, refused), self._written_by(op), self._inputs(op))
+            for op in self.placed
+        }
 
-    def _queues_of(self, op: str, by_name: Mapping[str, QueuePlacement]) -> dict[int, QueuePlacement]:
-        """By operand the queue from which an op reads it, where it is not made beside it."""
-        spot, direction, queues = self.placed[op], self._direction(op), {}
+    def _inputs(self, op: str) -> int:
+        return inputs_of_run(self._direction(op), self.options.microbatch)
+
+    def _crowds(self, op: str, queues: Mapping[int | str, QueuePlacement], ahead: frozenset[int | str]) -> bool:
+        """Whether an op has too few streams, or too little L1, with these operands preloaded."""
+        profile, room = self._reader(op, 0)[0], self.device.l1_usable
+        streams, size = self._core_loads.of(op, queues, ahead, self._written_by(op), self._inputs(op))
+        return streams > MAX_PREFETCH_STREAMS or size > room - profile.headers
+
+    def _queues_of(
+        self, op: str, gone: Collection[str] = ()
+    ) -> tuple[dict[int | str, QueuePlacement], frozenset[int | str]]:
+        """(the queue from which an op reads an operand, where it is not made beside it, and of a picker by kind those
+        of its tiles and encoding; which of them are preloaded). gone: queues that are streamed."""
+        spot, direction = self.placed[op], self._direction(op)
+        queues: dict[int | str, QueuePlacement] = {}
         for port, edge in enumerate(self.graph[op].inputs):
             source = self.placed.get(edge.source)
             if source is None:
-                queue = by_name.get(copy_name(edge.source, spot.chip)) or by_name[edge.source]
+                queue = self._by_name.get(copy_name(edge.source, spot.chip)) or self._by_name[edge.source]
             elif source.epoch != spot.epoch or port in queued_ports(self.graph[op]):
                 queue = next(q for q in self.plans[edge.source] if q.kind == "e2e" and q.direction == direction)
             else:
                 continue
             queues[port] = queue
-        return queues
+        ahead: set[int | str] = {
+            port
+            for port, queue in queues.items()
+            if isinstance(port, int) and queue.name not in gone and self._loads(op, port, queue)
+        }
+        for queue in self.plans[op]:
+            if queue.kind in SPARSE_KINDS:
+                queues[queue.kind] = queue
+                ahead |= {queue.kind} if queue.prologue else set()
+        return queues, frozenset(ahead)
 
-    def _written(self, op: str) -> int:
-        """Queues between epochs and rams that an op writes."""
-        rams = sum(WRITES in self.graph[user].attrs for user, _ in self.users[op])
-        return rams + sum(queue.kind == "e2e" for queue in self.plans[op])
+    def _written_by(self, op: str) -> list[QueuePlacement]:
+        """Queues between epochs and rams that an op writes in tiles."""
+        rams = [user for user, _ in self.users[op] if WRITES in self.graph[user].attrs]
+        return [
+            *(queue for ram in rams for queue in self.plans[ram] if queue.writer == op),
+            *(queue for queue in self.plans[op] if queue.kind == "e2e"),
+        ]
 
     def _loads(self, op: str, port: int, queue: QueuePlacement) -> bool:
         """Whether the epoch of an op preloads a queue: all of its ops that read it want that, and none of its program

@@ -160,7 +160,7 @@ class CostCache:
     number of an op: problems with other orders, pins or graphs share one cache.
 
     legal: by signature, the legal rows of a table. edges: of pairs of candidates. preloaded: by (signature, row, port),
-    whether a candidate preloads an operand. crowded: by (signature, row), whether L1 or streams may lack for that.
+    whether a candidate preloads an operand. core_loads: streams and bytes of an op's fullest core (`QueuePlanner`).
     tile_orders: of the simulator. throughputs: of epochs (`epoch_throughput`). prices: of epochs after repair
     (`stall_repair`). answers: of any other question about candidates; the first part of its key names the question.
     recent_runs: the last simulations, each with the number of its epochs by their keys (`epoch_throughput`).
@@ -171,7 +171,7 @@ class CostCache:
         self.legal: dict[str, np.ndarray] = {}
         self.edges = EdgeCache(Routes(options.microbatch))
         self.preloaded: dict[tuple[str, int, int], bool] = {}
-        self.crowded: dict[tuple[str, int], bool] = {}
+        self.core_loads: dict[tuple[object, ...], tuple[int, int]] = {}
         self.tile_orders = TileOrderCache(self.edges.reads)
         self.throughputs: dict[tuple[object, ...], object] = {}
         self.prices: dict[tuple[object, ...], object] = {}
