@@ -294,12 +294,11 @@ def test_an_op_is_moved_to_an_epoch_where_it_costs_less(traced):
     assert session.time().per_input == one.cycles[1] < one.cycles[0]
 
 
-@pytest.mark.xfail(reason="fits since L1 is counted as the pipe generator counts: larger sizes are to be found")
 def test_streams_and_inner_steps_are_suggested_where_a_policy_left_them_slow():
     torch.manual_seed(0)
-    big = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)).eval()
+    big = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 512)).eval()
     options = CompileOptions(microbatch=64, balancer_policy="MaximizeTMinimizeGrid")
-    session = Session(big, (torch.randn(1, 384, 1024),), "e300", options)
+    session = Session(big, (torch.randn(1, 384, 512),), "e300", options)
     result = session.suggest(40)
     for kind in ("stream", "u_kt"):
         one = next(s for s in result if s.kind == kind)
