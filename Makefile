@@ -59,7 +59,7 @@ test:  ## everything: lint, types, layers, TypeScript, Python, the browser
 # The tests that find most faults in little time: units, rules, small models through the whole pipeline.
 CHECKED := tests/analysis tests/balancer tests/core tests/formats tests/graph tests/lowering tests/netlist tests/ops \
            tests/dialects tests/device tests/tti tests/cli tests/sim tests/session/test_edits.py \
-           tests/pybuda/test_trainer.py tests/test_face.py tests/test_tests.py
+           tests/pybuda/test_trainer.py tests/pybuda/test_face.py tests/test_tests.py
 
 check: env  ## the fifth of the tests that finds most faults: run it before each commit
 	@$(MAKE) --no-print-directory lint layers

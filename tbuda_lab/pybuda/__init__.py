@@ -29,7 +29,8 @@ _NAMES = {
         "set_configuration_options",
         "set_epoch_break",
     ),
-    "tbuda_lab.pybuda.device": ("CPUDevice", "Device"),
+    "tbuda_lab.pybuda.cpudevice": ("CPUDevice",),
+    "tbuda_lab.pybuda.device": ("Device",),
     "tbuda_lab.pybuda.ttdevice": ("TTDevice",),
     "tbuda_lab.pybuda.enums": (
         "BackendDevice",

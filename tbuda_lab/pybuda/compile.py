@@ -26,17 +26,17 @@ from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.core.runner import join_elements
 from tbuda_lab.pybuda import config
 from tbuda_lab.pybuda.compile_outputs import stops_early
+from tbuda_lab.pybuda.compiled_device import CompiledDevice
 from tbuda_lab.pybuda.compiler_config import CompilerConfig
 from tbuda_lab.pybuda.config import _get_global_compiler_config as _get_global_compiler_config
-from tbuda_lab.pybuda.device import as_inputs
 from tbuda_lab.pybuda.enums import CompileDepth
+from tbuda_lab.pybuda.judging import judge, judge_outputs, require
 from tbuda_lab.pybuda.results import CompileResults, match_result
-from tbuda_lab.pybuda.ttdevice import TTDevice
-from tbuda_lab.pybuda.verify.judging import judge, judge_outputs, require
+from tbuda_lab.pybuda.stage import as_inputs
 
 
 def pybuda_compile(
-    device: TTDevice,
+    device: CompiledDevice,
     graph_name: str,
     *inputs: Any,
     compiler_cfg: CompilerConfig | None = None,
@@ -97,7 +97,7 @@ def pybuda_compile(
     return results
 
 
-def _refuse_subgraphs(device: TTDevice, call: str) -> None:
+def _refuse_subgraphs(device: CompiledDevice, call: str) -> None:
     if device.has_subgraphs:
         raise not_supported(
             f"{call} of a device with subgraphs",
@@ -106,7 +106,7 @@ def _refuse_subgraphs(device: TTDevice, call: str) -> None:
         )
 
 
-def repeat_sample(device: TTDevice, sample: Any) -> Any:
+def repeat_sample(device: CompiledDevice, sample: Any) -> Any:
     """The sample as often, along dim 0, as the microbatch that the device was compiled for needs."""
     assert device.result is not None
     graph, microbatch = device.result.graph, device.result.options.microbatch
@@ -120,7 +120,7 @@ def repeat_sample(device: TTDevice, sample: Any) -> Any:
 class StagedResults(CompileResults):
     """A compile that `compile_depth` stopped before a netlist: `stages`, and the graphs that there are."""
 
-    def __init__(self, staged: StagedCompile, device: TTDevice, sample: Any) -> None:
+    def __init__(self, staged: StagedCompile, device: CompiledDevice, sample: Any) -> None:
         self.staged = staged
         self.name = device.modules[-1].get_name()
         self.golden_outputs = [t.detach() for t in _reference(device, sample)]
@@ -149,7 +149,7 @@ class StagedResults(CompileResults):
 
 
 def generate_graph(
-    device: TTDevice,
+    device: CompiledDevice,
     sample: Any,
     targets: Any,
     training: bool,
@@ -180,7 +180,7 @@ def generate_graph(
     return graph, tuple(Tensor.create_from_torch(value) for value in values), between, tensors, target
 
 
-def _intermediates(device: TTDevice, sample: Any) -> Callable[[], dict[str, Tensor]]:
+def _intermediates(device: CompiledDevice, sample: Any) -> Callable[[], dict[str, Tensor]]:
     """What evaluates every op of the traced graph in torch, for the first element of the sample as it is now."""
     graph = device.trace(sample)
     feed = {name: value.clone() for name, value in next(iter(elements(graph, frontend.feeds(graph, sample)))).items()}
@@ -192,7 +192,7 @@ def _intermediates(device: TTDevice, sample: Any) -> Callable[[], dict[str, Tens
     return evaluate
 
 
-def _reference(device: TTDevice, sample: Any) -> Any:
+def _reference(device: CompiledDevice, sample: Any) -> Any:
     value = sample
     for module in device.modules:
         value = tuple(frontend.reference(module, value))
@@ -205,7 +205,7 @@ class CompileContext:
     """What a compile is given, and what its stages leave. stages: by name, as far as the compile has come; results: of
     the last stage. Without `compiler_cfg` the global configuration applies."""
 
-    dev: TTDevice
+    dev: CompiledDevice
     graph_name: str
     inputs: Sequence[Any]
     compiler_cfg: CompilerConfig | None = None

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import queue
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
 
 from tbuda_lab.core.errors import PipelineError
+from tbuda_lab.core.frontend.pybuda import Module, Tensor
 from tbuda_lab.pybuda import config
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.frontend.pybuda import Module
-    from tbuda_lab.pybuda.device import Device
-    from tbuda_lab.pybuda.verify.training import TrainingJudge
-
+from tbuda_lab.pybuda.stage import Inputs, Stage
 
 _EARLIER = weakref.WeakSet(thread for thread in threading.enumerate() if thread.daemon)
 """Daemon threads that were there before this module, as those of a notebook's kernel: none of them runs a pipeline."""
@@ -51,6 +51,26 @@ def new_intermediates_queue() -> PipelineQueue:
     return PipelineQueue("run_forward or run_inference with op_intermediates_to_save set")
 
 
+class StepJudge(abc.ABC):
+    """Is told of every part of a training step as it ends; each raises `AssertionError` for what is wrong."""
+
+    @abc.abstractmethod
+    def ran_forward(self, sample: Inputs, targets: Any, losses: Any) -> None:
+        """One input ran forward."""
+
+    @abc.abstractmethod
+    def ran_backward(self, gradients: Sequence[torch.Tensor | None], first: bool) -> None:
+        """The oldest input that ran forward ran backward. gradients: by the inputs of the model; first: of a step."""
+
+    @abc.abstractmethod
+    def on_backward(self) -> None:
+        """A round of inputs ran backward."""
+
+    @abc.abstractmethod
+    def on_optimizer_step(self) -> None:
+        """The optimizers made their step."""
+
+
 @dataclasses.dataclass
 class RuntimeContext:
     """devices form the pipeline; `pending` inputs are still to be run as they arrive (None: any number).
@@ -61,7 +81,7 @@ class RuntimeContext:
     nothing has run since; the next device then begins a pipeline of its own.
     """
 
-    devices: list[Device] = dataclasses.field(default_factory=list)
+    devices: list[Stage] = dataclasses.field(default_factory=list)
     modules: list[Module] = dataclasses.field(default_factory=list)
     output_queue: queue.Queue[Any] | None = None
     pending: int | None = 0
@@ -70,7 +90,7 @@ class RuntimeContext:
     verify: Any = None  # the VerifyConfig that every input is judged by, or None
     number: int = 0  # inputs that have been judged
     training: bool = False  # the pipeline is set up for training
-    judge: TrainingJudge | None = None
+    judge: StepJudge | None = None
     forwarded: int = 0
     stepped: bool = False
     loss_queue: queue.Queue[Any] | None = None
@@ -78,6 +98,7 @@ class RuntimeContext:
     back: list[queue.Queue[Any]] = dataclasses.field(default_factory=list)  # gradients on their way back, by device
     failed: bool = False
     ended: bool = False
+    on_arrival: Callable[[Stage], None] | None = None  # of the run loop, which takes an input as it is pushed
     warned_of_silicon: bool = False
 
 
@@ -102,3 +123,31 @@ def reset() -> None:
     CONTEXT.ended = False
     CONTEXT.warned_of_silicon = False
     config._clear_global_compiler_config()
+
+
+def transfer(stage: Stage, direction: str) -> None:
+    """Hand the oldest result on to the next device, or from the last to the output queue ("forward"); the oldest
+    gradients to the device before ("backward"); what the host pushed is there already ("forward_input", "target",
+    "intermediates"). Raises `PipelineError` for another direction, or where nothing waits."""
+    if direction in ("forward_input", "target", "intermediates"):
+        return
+    if direction not in ("forward", "backward"):
+        raise PipelineError(f"dc_transfer goes forward or backward, not {direction!r}")
+    number = CONTEXT.devices.index(stage)
+    if direction == "forward":
+        if not stage.waiting.results:
+            raise PipelineError(f"device {stage.name!r} has no result to hand on; forward() makes one")
+        value = stage.waiting.results.popleft()
+        if number + 1 < len(CONTEXT.devices):
+            CONTEXT.devices[number + 1].inputs.append(value)
+        else:
+            out = CONTEXT.loss_queue if CONTEXT.training else CONTEXT.output_queue
+            if out is None:
+                out = CONTEXT.output_queue = new_output_queue()
+            out.put([Tensor.create_from_torch(v) for v in value])
+        return
+    if not stage.waiting.sent_back:
+        raise PipelineError(f"device {stage.name!r} has no gradients to hand on; backward() makes them")
+    back = stage.waiting.sent_back.popleft()
+    if number:
+        CONTEXT.devices[number - 1].waiting.gradients.append(back)

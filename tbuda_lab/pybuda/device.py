@@ -1,43 +1,62 @@
-"""A device of the PyBuda API as a stage of the pipeline, and the host, which runs torch."""
+"""A device of the PyBuda API: a stage of the pipeline, with what PyBuda's own run loop asks of it: commands, transfers
+between devices, evaluation on the host. Scripts rarely call those; `run_inference` and `run_training` do the same in
+order."""
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import queue
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import PipelineError
-from tbuda_lab.core.frontend.inputs import as_tensor
-from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyTorchModule, Tensor, device_names, to_torch
-from tbuda_lab.core.frontend.torch_model.export import evaluation
-from tbuda_lab.core.graph import Graph, Node
-from tbuda_lab.core.graph.phases import LOSS, WRITES
+from tbuda_lab.core.errors import PipelineError, not_supported
+from tbuda_lab.core.frontend.pybuda import Module, Tensor, to_torch
+from tbuda_lab.pybuda import config
 from tbuda_lab.pybuda.compiler_config import warn_once
-from tbuda_lab.pybuda.context import CONTEXT
-from tbuda_lab.pybuda.internals import Command, CommandType, DeviceInternals
+from tbuda_lab.pybuda.context import CONTEXT, transfer
+from tbuda_lab.pybuda.evaluation import evaluate_module
+from tbuda_lab.pybuda.stage import ROOM, Inputs, Stage, as_inputs
 
-if TYPE_CHECKING:
-    from tbuda_lab.pybuda.trainers import DeviceTraining
-
-Inputs = tuple[Any, ...] | dict[str, Any]
-Outputs = tuple[torch.Tensor, ...]
+_ONE_PROCESS = "all devices run in the calling thread: run_forward, run_backward and run_optimizer run them in order"
 
 
-class Device(DeviceInternals):
-    """A stage of the pipeline: runs its modules in order on inputs pushed to it or given by the stage before."""
+class CommandType(enum.Enum):
+    QUIT = 0
+    RUN_FORWARD = 1
+    RUN_GENERATE = 10
+    RUN_BACKWARD = 2
+    RUN_OPTIMIZER = 3
+    RUN_SCHEDULERS = 4
+    GET_PARAMETER_CHECKPOINT = 5
+    GET_PARAMETER_GRADIENTS = 6
+    UPDATE_DEVICE_PARAMETERS = 7
+    DC_TRANSFER = 8
+    SYNC = 9
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command of the run loop; params: the arguments of the device's method of that name."""
+
+    command_type: CommandType
+    params: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Device(Stage):
+    """A stage of the pipeline: runs its modules in order on inputs pushed to it or given by the stage before. It makes
+    itself the last stage of the pipeline."""
 
     def __init__(self, name: str, mp_context: Any = None, module: Module | Sequence[Module] | None = None) -> None:
         if mp_context is not None:
             warn_once("mp_context", "no processes are made: every device works in the calling thread")
-        self.name = name
-        self.modules: list[Module] = []
-        self.inputs: deque[Inputs] = deque()
-        self.targets: deque[tuple[Any, ...]] = deque()
-        self.loss_module: Module | None = None
-        self.trainer: DeviceTraining | None = None  # made when a pipeline is set up for training
+        super().__init__(name)
+        self._answers: deque[dict[str, Any]] = deque()  # of commands
+        self._evaluated: tuple[Any, tuple[torch.Tensor, ...], dict[str, torch.Tensor]] | None = None
         if CONTEXT.ended:  # a script, or a cell, that is run again: its first device is no stage after the old ones
             CONTEXT.devices.clear()
             CONTEXT.ended = False
@@ -45,308 +64,167 @@ class Device(DeviceInternals):
         if module is not None:
             self.place_module(module)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, modules={[m.get_name() for m in self.modules]})"
-
-    def get_name(self) -> str:
-        return self.name
-
-    # -- modules ---------------------------------------------------------------------------------------------
-    def place_module(self, module: Module | Sequence[Module]) -> None:
-        """Place modules after those already here; each reads the outputs of the one before.
-
-        Raises `PipelineError` for what is not a module, for a second module of one name, or for a parameter name that
-        two different parameters of the device share.
-        """
-        many = list(module) if isinstance(module, list | tuple) else [module]
-        for one in many:
-            if not isinstance(one, Module):
-                raise PipelineError(f"a module is placed on {self.name!r}, not a {type(one).__name__}")
-            self._accepts(one)
-            if any(one.get_name() == other.get_name() for other in self.modules):
-                raise PipelineError(f"device {self.name!r} already has a module {one.get_name()!r}; names are unique")
-            self.modules.append(one)
-            one.__dict__["device"] = self
-
-    def _accepts(self, module: Module) -> None:
-        """Raise `PipelineError` if this kind of device cannot run the module."""
-
-    def remove_modules(self) -> None:
-        for module in self.modules:
-            module.__dict__["device"] = None
-        self.modules.clear()
-
-    def place_loss_module(self, module: Module) -> None:
-        """Place the loss, which takes the outputs of the device's modules and then the targets.
-
-        Raises `PipelineError` for what is not a module, or when the device has a loss already.
-        """
-        if not isinstance(module, Module):
-            raise PipelineError(f"a loss module is placed on {self.name!r}, not a {type(module).__name__}")
-        self._accepts(module)
-        if self.loss_module is not None:
-            raise PipelineError(f"device {self.name!r} already has the loss {self.loss_module.get_name()!r}")
-        self.loss_module = module
-        module.__dict__["device"] = self
-
-    @property
-    def runs(self) -> bool:
-        """Whether it is there to run, not to compile only."""
-        return True
-
-    @property
-    def running_modules(self) -> list[Module]:
-        """The modules that a run goes through."""
-        return self.modules
-
-    @property
-    def ends_in_loss(self) -> bool:
-        """Whether what the device gives is a loss."""
-        return self.loss_module is not None
-
-    def remove_loss_module(self) -> None:
-        if self.loss_module is not None:
-            self.loss_module.__dict__["device"] = None
-        self.loss_module = None
-
-    # -- inputs ----------------------------------------------------------------------------------------------
+    # -- inputs --------------------------------------------------------------------------------------------------
     def push_to_inputs(self, *tensors: Any) -> None:
         """Queue one input: tensors in order, one tuple or list of them, or a dict by argument name. Raises `BatchError`
         for another microbatch than the device was compiled for, or than the input has that waits."""
         one = as_inputs(tensors)
         self.check_pushed(one)
         self.inputs.append(one)
-        from tbuda_lab.pybuda.pipeline import data_arrived
-
-        data_arrived(self)
-
-    def check_pushed(self, inputs: Inputs) -> None:
-        """Raise `BatchError` for an input of another microbatch than a device of one compile can take."""
+        if CONTEXT.on_arrival is not None:
+            CONTEXT.on_arrival(self)
 
     def push_to_target_inputs(self, *tensors: Any) -> None:
         """Queue the targets of one input: tensors in order, or one tuple or list of them."""
         one = as_inputs(tensors)
         self.targets.append(tuple(one.values()) if isinstance(one, dict) else one)
-        from tbuda_lab.pybuda.pipeline import data_arrived
+        if CONTEXT.on_arrival is not None:
+            CONTEXT.on_arrival(self)
 
-        data_arrived(self)
+    def check_pushed(self, inputs: Inputs) -> None:
+        """Raise `BatchError` for an input of another microbatch than a device of one compile can take."""
 
-    def get_first_targets(self) -> tuple[Any, ...]:
-        """The oldest targets that wait. Raises `PipelineError` when none waits."""
-        if not self.targets:
-            raise PipelineError(f"no target has been pushed to device {self.name!r}; call push_to_target_inputs first")
-        return self.targets.popleft()
+    # -- commands ------------------------------------------------------------------------------------------------
+    def push_to_command_queue(self, cmd: Command) -> None:
+        """Run a command now; its answer waits for `get_command_queue_response`."""
+        self.run_next_command(cmd)
 
-    def get_first_inputs(self, peek: bool = False) -> tuple[int, Inputs]:
-        """The microbatch size (dim 0) of the oldest input that waits, and that input; it stays when `peek`. Raises
-        `PipelineError` when none waits."""
-        inputs = self.next_inputs(peek)
-        return microbatch_of(inputs), inputs
+    def get_command_queue_response(self) -> dict[str, Any] | None:
+        """The oldest answer of a command, None where there is none."""
+        return self._answers.popleft() if self._answers else None
 
-    def next_inputs(self, peek: bool = False) -> Inputs:
-        """The oldest input that waits; it stays when `peek`. Raises `PipelineError` when none waits."""
-        if not self.inputs:
-            raise PipelineError(f"no input has been pushed to device {self.name!r}; call push_to_inputs first")
-        return self.inputs[0] if peek else self.inputs.popleft()
+    def get_next_command(self, command_queue: queue.Queue[Command]) -> Command | None:
+        """The next command of a queue; None when it is empty, for nobody else could fill it meanwhile."""
+        try:
+            return command_queue.get_nowait()
+        except queue.Empty:
+            return None
 
-    def sample(self, values: Any) -> Inputs:
-        """The sample inputs that a script gives; where it gives none, the first one pushed."""
-        none = len(values) == 0 if isinstance(values, tuple | list | Mapping) else values is None
-        return self.next_inputs(peek=True) if none else as_inputs((values,))
+    def run_next_command(self, cmd: Command) -> bool:
+        """Run a command; True for QUIT. Raises `PipelineError` for what is no command."""
+        if not isinstance(cmd, Command):
+            raise PipelineError(f"a command is a Command(CommandType, params), not {cmd!r}")
+        params = dict(cmd.params)
+        answer: dict[str, Any] = {}
+        match cmd.command_type:
+            case CommandType.QUIT:
+                self.shutdown_device()
+            case CommandType.RUN_FORWARD:
+                self.forward(**params)
+            case CommandType.RUN_GENERATE:
+                self.generate(**params)
+            case CommandType.RUN_BACKWARD:
+                self.backward(**params)
+            case CommandType.RUN_OPTIMIZER:
+                self.in_training().optimize()
+            case CommandType.RUN_SCHEDULERS:
+                self.in_training().schedule()
+            case CommandType.GET_PARAMETER_CHECKPOINT:
+                answer["checkpoint"] = self.get_parameter_checkpoint()
+            case CommandType.GET_PARAMETER_GRADIENTS:
+                answer["gradients"] = self.get_parameter_gradients()
+            case CommandType.UPDATE_DEVICE_PARAMETERS:
+                self.update_device_parameters(**params)
+            case CommandType.DC_TRANSFER:
+                self.dc_transfer(**params)
+            case CommandType.SYNC:
+                self.sync()
+        self._answers.append(answer)
+        return cmd.command_type is CommandType.QUIT
 
-    # -- running ---------------------------------------------------------------------------------------------
-    def run_forward(self, inputs: Inputs) -> Outputs:
-        """Outputs of the device's modules for one input."""
-        raise NotImplementedError
+    def run(self, output_dir: str = "") -> None:
+        raise not_supported("Device.run, the loop of a process of its own", _ONE_PROCESS)
 
-    def prepare(self, sample: Inputs) -> Outputs:
-        """Make ready for inputs like `sample`; returns outputs of the right shapes for the next device."""
-        raise NotImplementedError
+    def dc_transfer_thread(self, direction: str, direction_queue: Any = None) -> None:
+        raise not_supported("Device.dc_transfer_thread", _ONE_PROCESS)
 
-    def training(self) -> DeviceTraining:
-        """How the device trains, made anew."""
-        raise NotImplementedError
+    # -- one device ----------------------------------------------------------------------------------------------
+    def compile_for(
+        self,
+        inputs: Any,
+        compiler_cfg: Any = None,
+        targets: Sequence[Any] = (),
+        microbatch_size: int = 0,
+        microbatch_count: int = 1,
+        verify_cfg: Any = None,
+    ) -> tuple[Tensor, ...]:
+        """Compile for inputs like these (a host has nothing to compile); returns outputs of the right shapes. With
+        targets for training. compiler_cfg: instead of the global one."""
 
-    def in_training(self) -> DeviceTraining:
-        """How the device trains. Raises `PipelineError` before `initialize_pipeline(training=True)`."""
-        if self.trainer is None:
-            raise PipelineError(
-                f"device {self.name!r} is not set up for training; call initialize_pipeline(training=True) or "
-                "run_training first"
+        if isinstance(inputs, bool):
+            raise not_supported(
+                "compile_for(training, microbatch_size, microbatch_count)",
+                "compile_for(inputs, compiler_cfg, targets, ...), or initialize_pipeline",
             )
-        return self.trainer
+        before = config._get_global_compiler_config()
+        sample = as_inputs((inputs,))
+        if compiler_cfg is not None:
+            config._set_global_compiler_config(compiler_cfg)
+        try:
+            if targets or self.ends_in_loss:
+                self.trainer = self.training()
+                first = not CONTEXT.devices or CONTEXT.devices[0] is self
+                goal = tuple(to_torch(t) for t in targets)
+                outputs = self.trainer.prepare(sample, goal, not first, max(microbatch_count, ROOM))
+            else:
+                outputs = self.prepare(sample)
+        finally:
+            config._set_global_compiler_config(before)
+        return tuple(Tensor.create_from_torch(v) for v in outputs)
 
-    def write_trace(self) -> None:
-        """Write when each op of the last compile works, beside its netlist; the host has none."""
+    def dc_transfer(self, direction: str) -> None:
+        """Hand the oldest result on to the next device, or from the last to the output queue ("forward"); the oldest
+        gradients to the device before ("backward"); what the host pushed is there already ("forward_input", "target",
+        "intermediates"). Raises `PipelineError` for another direction, or where nothing waits."""
+        transfer(self, direction)
 
-    def generate_one(self, inputs: Inputs, start: int) -> Outputs:
-        """Outputs for one input of a generation; a TT device writes its loop-back outputs at row `start`."""
-        return self.run_forward(inputs)
-
-    def get_parameters(self, ignore_unused_parameters: bool = True) -> list[Parameter]:
-        """Parameters of all modules. ignore_unused_parameters: without those of no elements, which no op reads."""
-        parameters = [p for module in self.modules for p in module.get_parameters()]
-        return [p for p in parameters if 0 not in p.shape] if ignore_unused_parameters else parameters
-
-    def named_parameters(self) -> dict[str, tuple[Module, Parameter]]:
-        """By the name on the device (`device_names`), the module and its parameter; those of no elements, too."""
-        return {
-            names[p.get_name()]: (module, p)
-            for module, names in zip(self.modules, device_names(self.modules), strict=True)
-            for p in module.get_parameters()
+    # -- the host's evaluation -----------------------------------------------------------------------------------
+    def cpueval_forward(
+        self,
+        inputs: Sequence[Any],
+        parameters: Mapping[str, Any] | None = None,
+        save_for_backward: bool = False,
+        targets: Sequence[Any] = (),
+    ) -> list[torch.Tensor]:
+        """The device's modules (and with targets its loss) in torch, with these values of parameters by name.
+        save_for_backward: `cpueval_backward` may follow."""
+        leaves = {
+            n: to_torch(v).detach().clone().requires_grad_(save_for_backward and to_torch(v).is_floating_point())
+            for n, v in (parameters or {}).items()
         }
+        plain = tuple(to_torch(v).detach().clone() for v in inputs)
+        value: Any = tuple(v.requires_grad_(save_for_backward) if v.is_floating_point() else v for v in plain)
+        sources = value
+        with torch.set_grad_enabled(save_for_backward):
+            for module in self.modules:
+                value = evaluate_module(module, value, leaves)
+            if targets and self.loss_module is not None:
+                value = evaluate_module(self.loss_module, (*value, *(to_torch(t) for t in targets)), leaves)
+        self._evaluated = (sources, tuple(value), leaves) if save_for_backward else None
+        return [v.detach() for v in value]
 
-    def get_parameter_checkpoint(self) -> dict[str, Tensor]:
-        """Current weights by name: the module's, with "<module>." in front where a module before it has the same."""
-        named = {name: p for name, (_, p) in self.named_parameters().items() if 0 not in p.shape}
-        if self.trainer is not None:
-            values = {n: Tensor.create_from_torch(v) for n, v in self.trainer.parameters().items()}
-            return {name: values.get(name, p) for name, p in named.items()}
-        return {name: Tensor.create_from_torch(p.fill()) for name, p in named.items()}
+    def cpueval_backward(
+        self, bw_inputs: Sequence[Any], parameters: Mapping[str, Any] | None = None
+    ) -> tuple[list[torch.Tensor | None], dict[str, torch.Tensor]]:
+        """Gradients by the inputs and by the parameters of the last `cpueval_forward`; bw_inputs: by its outputs, none
+        for a loss. Raises `PipelineError` where it did not save for it."""
+        if self._evaluated is None:
+            raise PipelineError("cpueval_backward follows cpueval_forward(save_for_backward=True)")
+        sources, outputs, leaves = self._evaluated
+        self._evaluated = None
+        seeds = [to_torch(g).reshape(o.shape) for g, o in zip(bw_inputs, outputs, strict=False)]
+        seeds += [torch.ones_like(o) for o in outputs[len(seeds) :]]
+        pairs = [(o, g) for o, g in zip(outputs, seeds, strict=True) if o.requires_grad]
+        torch.autograd.backward([o for o, _ in pairs], [g for _, g in pairs])
+        selected = leaves if parameters is None else {n: v for n, v in leaves.items() if n in parameters}
+        return (
+            [v.grad for v in pytree.tree_leaves(sources)],
+            {n: v.grad for n, v in selected.items() if v.grad is not None},
+        )
 
-    def get_all_parameters(self) -> dict[str, Tensor]:
+    def pop_parameter_checkpoint(self) -> dict[str, Tensor]:
+        """Current weights by name."""
         return self.get_parameter_checkpoint()
 
-    def get_parameter_gradients(self) -> dict[str, Tensor]:
-        """Gradients as they have added up, by the name of the weight."""
-        return {n: Tensor.create_from_torch(v) for n, v in self.in_training().gradients().items()}
 
-    def update_device_parameters(self, parameters: Sequence[Mapping[str, Any]]) -> None:
-        """Give weights new values by name; the device takes them up with the next input."""
-        updates: list[tuple[Any, str, str, Any]] = []
-        named = self.named_parameters()
-        for name, value in new_values(self.name, parameters).items():
-            if name not in named:
-                raise PipelineError(f"device {self.name!r} has no parameter {name!r}")
-            owner, parameter = named[name]
-            tensor, shape = to_torch(value), parameter.shape
-            if tuple(tensor.shape) != tuple(shape):
-                raise PipelineError(
-                    f"parameter {name!r} has shape {tuple(shape)}; got a value of {tuple(tensor.shape)}"
-                )
-            if tensor.is_complex():
-                raise PipelineError(f"parameter {name!r} is real; got a value of {tensor.dtype}")
-            updates.append((owner, parameter.get_name(), name, tensor))
-        for owner, own, _, tensor in updates:  # all of them, or none
-            owner.set_parameter(own, tensor)
-        if self.trainer is not None:
-            self.trainer.set_parameters({name: tensor for _, _, name, tensor in updates})
-
-    def sync(self) -> None:
-        """Nothing runs in the background, so nothing is waited for."""
-
-    def shutdown_device(self) -> None:
-        """Drop inputs and targets that still wait."""
-        self.inputs.clear()
-        self.targets.clear()
-
-
-def new_values(device: str, parameters: Any) -> dict[str, Any]:
-    """Weights by name out of a list of dicts. Raises `PipelineError` for anything else."""
-    parts: Any = [parameters] if isinstance(parameters, Mapping) else parameters
-    if isinstance(parts, Iterable):
-        parts = list(parts)
-    if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
-        raise PipelineError(f"device {device!r}: parameters are a list of dicts, name -> tensor")
-    return {str(name): value for part in parts for name, value in part.items()}
-
-
-def as_inputs(tensors: Sequence[Any]) -> Inputs:
-    """One input from what was pushed: the tensors themselves, or one tuple, list or dict of them."""
-    one = tensors[0] if len(tensors) == 1 else tensors
-    if isinstance(one, Mapping):
-        return {str(k): pytree.tree_map(as_tensor, v) for k, v in one.items()}
-    many = one if isinstance(one, tuple | list) else (one,)
-    return tuple(pytree.tree_map(as_tensor, v) for v in many)
-
-
-def blank_outputs(graph: Graph, microbatch: int) -> Outputs:
-    """Zeros of the shapes and dtypes that a model's graph gives for that many elements."""
-    return tuple(torch.zeros((microbatch, *n.shape[1:]) if n.shape else (), dtype=_dtype_of(n)) for n in graph.outputs)
-
-
-def in_model_dtypes(graph: Graph, outputs: Sequence[torch.Tensor], names: Sequence[str] | None = None) -> Outputs:
-    """What the device computed, in the dtypes of the model's own outputs where these are float16 or bfloat16.
-
-    names: of the outputs' nodes; None: all that the model gives. The executor gives float32. A float32 above 65,504
-    becomes an infinity in float16, as in torch. A loss and outputs of whole numbers stay as they are.
-    """
-    given = [node for node in graph.outputs if WRITES not in node.attrs]  # what writes a cache stays on the device
-    if names is not None:
-        given = [graph[name] for name in names]
-    return tuple(
-        v.to(_dtype_of(node)) if v.dtype == torch.float32 else v for v, node in zip(outputs, given, strict=True)
-    )
-
-
-def _dtype_of(output: Node) -> torch.dtype:
-    halves = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-    return torch.float32 if output.attrs.get(LOSS) else halves.get(str(output.attrs.get("dtype")), torch.float32)
-
-
-def microbatch_of(inputs: Inputs) -> int:
-    """Dim 0 of the first tensor."""
-    for leaf in pytree.tree_leaves(inputs):
-        if isinstance(leaf, torch.Tensor) and leaf.dim():
-            return int(leaf.shape[0])
-    return 1
-
-
-class CPUDevice(Device):
-    """The host: runs PyTorch modules with torch itself."""
-
-    def __init__(
-        self,
-        name: str,
-        optimizer_f: Any = None,
-        scheduler_f: Any = None,
-        mp_context: Any = None,
-        retain_backward_graph: bool = False,
-        module: Module | Sequence[Module] | None = None,
-        input_dtypes: Sequence[torch.dtype] | None = None,
-    ) -> None:
-        for what, factory in (("optimizer_f", optimizer_f), ("scheduler_f", scheduler_f)):
-            if factory is not None and not callable(factory):
-                raise PipelineError(f"CPUDevice {name!r}: {what} is a function, not a {type(factory).__name__}")
-        self.optimizer_f, self.scheduler_f = optimizer_f, scheduler_f
-        self.retain_backward_graph = bool(retain_backward_graph)
-        self.input_dtypes = input_dtypes
-        self.gradient_trace: Any = None
-        super().__init__(name, mp_context, module)
-
-    def _accepts(self, module: Module) -> None:
-        if not isinstance(module, PyTorchModule):
-            raise PipelineError(
-                f"CPUDevice {self.name!r} runs PyTorch modules; {module.get_name()!r} is a {type(module).__name__}"
-            )
-
-    # PyBuda's names of the same for each framework; a TensorFlow module is not a module of a CPUDevice (`_accepts`).
-    forward_pt = forward_tf = DeviceInternals.forward
-    compile_for_pt = compile_for_tf = DeviceInternals.compile_for
-    cpueval_forward_pt = cpueval_forward_tf = DeviceInternals.cpueval_forward
-
-    def set_debug_gradient_trace_queue(self, q: Any) -> None:
-        """A queue that gets, at every backward pass, the gradients that come in and then those that go out."""
-        self.gradient_trace = q
-
-    def prepare(self, sample: Inputs) -> Outputs:
-        return self.run_forward(sample)
-
-    def training(self) -> DeviceTraining:
-        from tbuda_lab.pybuda.trainers import CPUTraining
-
-        return CPUTraining(self)
-
-    def run_forward(self, inputs: Inputs) -> Outputs:
-        value: Any = inputs
-        if isinstance(value, tuple) and self.input_dtypes:
-            value = tuple(v.to(d) for v, d in zip(value, self.input_dtypes, strict=True))
-        for module in self.modules:
-            assert isinstance(module, PyTorchModule)
-            with evaluation(module.module), torch.no_grad():
-                answer = module.forward(**value) if isinstance(value, dict) else module.forward(*value)
-            value = tuple(leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor))
-        return tuple(value.values()) if isinstance(value, dict) else value
-
-
-__all__ = ["CPUDevice", "Command", "CommandType", "Device", "as_inputs"]
+__all__ = ["Command", "CommandType", "Device", "as_inputs"]

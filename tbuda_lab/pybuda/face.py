@@ -42,7 +42,7 @@ _RUN: Names = {
         "run_training",
     ),
 }
-_COMMANDS: Names = {"tbuda_lab.pybuda.internals": ("Command", "CommandType")}
+_COMMANDS: Names = {"tbuda_lab.pybuda.device": ("Command", "CommandType")}
 _FORMATS: Names = {"tbuda_lab.core.formats": ("DataFormat", "MathFidelity")}
 
 MODULES: dict[str, Names] = {
@@ -60,7 +60,6 @@ MODULES: dict[str, Names] = {
     "_C.balancer": {"tbuda_lab.pybuda.results": ("OpOverride",)},
     "_C.graph": {"tbuda_lab.pybuda.enums": ("RuntimeTensorTransformType",)},
     "_C.placer": {"tbuda_lab.pybuda.enums": ("DRAMPlacementAlgorithm",)},
-    "cpudevice": {"tbuda_lab.pybuda.device": ("CPUDevice",)},
     "parameter": {"tbuda_lab.core.frontend.pybuda": ("Parameter",)},
     "pybudaglobal": {
         "tbuda_lab.core.graph": ("TILE as TILE_DIM",),
@@ -86,7 +85,7 @@ MODULES: dict[str, Names] = {
         "tbuda_lab.pybuda.enums": ("BackendDevice", "BackendType", "DeviceMode", "TestKind"),
         "tbuda_lab.pybuda.verify.backend": ("NebulaGalaxy", "VerifyConfig"),
     },
-    "verify.utils": {"tbuda_lab.pybuda.verify.judging": ("calculate_pcc", "compare_tensor_to_golden")},
+    "verify.utils": {"tbuda_lab.pybuda.judging": ("calculate_pcc", "compare_tensor_to_golden")},
 }
 """Module -> where its names live -> the names; `a as b` is `a` there and `b` here, "*" every name."""
 

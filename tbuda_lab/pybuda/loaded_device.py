@@ -21,12 +21,13 @@ from tbuda_lab.core.trainer import Trainer
 from tbuda_lab.core.tti import LoadedImage, ModuleFacts
 from tbuda_lab.core.tti.weights import sample_of
 from tbuda_lab.pybuda import config
+from tbuda_lab.pybuda.compile_outputs import netlist_folder
+from tbuda_lab.pybuda.compiled_device import CompiledDevice, beside_batch
 from tbuda_lab.pybuda.context import CONTEXT
-from tbuda_lab.pybuda.device import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, new_values
 from tbuda_lab.pybuda.enums import BackendType, DeviceMode
+from tbuda_lab.pybuda.stage import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, new_values
 from tbuda_lab.pybuda.subgraphs import has_subgraphs
 from tbuda_lab.pybuda.trainers import TTTraining
-from tbuda_lab.pybuda.ttdevice import TTDevice, beside_batch
 from tbuda_lab.pybuda.tti import CompiledGraphState, TTDeviceImage, _manifest_of, trained_image
 
 
@@ -88,14 +89,16 @@ def batch_of(graph: Graph, microbatch: int) -> int:
     return microbatch * next((node.shape[0] for node in graph.inputs if node.shape), 1)
 
 
-class LoadedDevice(TTDevice):
+class LoadedDevice(CompiledDevice):
     """A TTDevice that holds an image. See `TTDevice.load_image`."""
 
     def __init__(self, image: TTDeviceImage) -> None:
         self.image = image
         self.loaded: LoadedImage = image.loaded
         self._set: dict[str, np.ndarray] = {}
-        CONTEXT.devices[:] = [d for d in CONTEXT.devices if not (isinstance(d, TTDevice) and d.imaged and not d.inputs)]
+        CONTEXT.devices[:] = [
+            d for d in CONTEXT.devices if not (isinstance(d, CompiledDevice) and d.imaged and not d.inputs)
+        ]
         super().__init__(
             image.device_image_name,
             chip_ids=image.chip_ids,
@@ -312,8 +315,6 @@ class LoadedResults:
     @property
     def netlist_filename(self) -> str:
         """Path of the netlist; it is written on the first read, as after a compile."""
-        from tbuda_lab.pybuda.compile_outputs import netlist_folder
-
         folder = make_folder(netlist_folder(config._get_global_compiler_config()))
         path = folder / f"{file_stem(self._device.name)}_netlist.yaml"
         with atomic_text(path) as stream:

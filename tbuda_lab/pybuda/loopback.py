@@ -9,7 +9,7 @@ import torch
 
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.pybuda.device import Inputs, Outputs
+from tbuda_lab.pybuda.stage import Inputs, Outputs
 
 
 def input_names(graph: Graph) -> list[str]:

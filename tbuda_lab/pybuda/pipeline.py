@@ -13,11 +13,13 @@ from typing import Any
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import Module, Tensor
 from tbuda_lab.pybuda import context, training_loop
-from tbuda_lab.pybuda.context import CONTEXT, new_output_queue
-from tbuda_lab.pybuda.device import Device, Inputs, as_inputs
+from tbuda_lab.pybuda.compiled_device import CompiledDevice
+from tbuda_lab.pybuda.context import CONTEXT, new_output_queue, transfer
+from tbuda_lab.pybuda.device import Device
 from tbuda_lab.pybuda.enums import BackendType
+from tbuda_lab.pybuda.judging import judge_outputs
+from tbuda_lab.pybuda.stage import Inputs, Stage, as_inputs
 from tbuda_lab.pybuda.ttdevice import TTDevice
-from tbuda_lab.pybuda.verify.judging import judge_outputs
 
 Queue = queue.Queue
 
@@ -105,7 +107,7 @@ def initialize_pipeline(
     """
     if _device_mode is not None:
         for device in CONTEXT.devices:
-            if isinstance(device, TTDevice):
+            if isinstance(device, CompiledDevice):
                 device.device_mode = _device_mode
     if training:
         return training_loop.initialize(
@@ -148,7 +150,7 @@ def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
     CONTEXT.pending = None if input_count == 0 else input_count - run
 
 
-def data_arrived(device: Device) -> None:
+def data_arrived(device: Stage) -> None:
     """Called by `push_to_inputs`: run the input at once if a run is waiting for it."""
     if not CONTEXT.devices or device is not CONTEXT.devices[0] or CONTEXT.pending == 0 or CONTEXT.training:
         return
@@ -156,6 +158,9 @@ def data_arrived(device: Device) -> None:
         if CONTEXT.pending is not None:
             CONTEXT.pending -= 1
         _forward_one(CONTEXT.output_queue)
+
+
+CONTEXT.on_arrival = data_arrived
 
 
 def _forward_one(out: Queue[Any]) -> None:
@@ -221,7 +226,7 @@ def _place_alone(module: Module) -> None:
 def run_module(module: Module, args: Sequence[Any]) -> tuple[Tensor, ...]:
     """One input through one module on a device that exists for this call only."""
     placed = module.get_device()
-    if isinstance(placed, TTDevice) and placed.modules == [module]:
+    if isinstance(placed, CompiledDevice) and placed.modules == [module]:
         return tuple(Tensor.create_from_torch(v) for v in placed.run_forward(as_inputs(args)))
     if placed is not None:
         raise PipelineError(f"module {module.get_name()!r} shares its device with others; use run_inference")
@@ -253,7 +258,7 @@ def update_device_parameters(
         one.update_device_parameters([values])
 
 
-def _those(device: Device | None) -> list[Device]:
+def _those(device: Device | None) -> list[Stage]:
     return list(CONTEXT.devices) if device is None else [device]
 
 
@@ -284,13 +289,13 @@ def sync() -> None:
     """Nothing runs in the background, so nothing is waited for."""
 
 
-def get_devices() -> list[Device]:
+def get_devices() -> list[Stage]:
     return list(CONTEXT.devices)
 
 
-def get_tenstorrent_device() -> TTDevice | None:
+def get_tenstorrent_device() -> CompiledDevice | None:
     """The first TTDevice of the pipeline."""
-    return next((d for d in CONTEXT.devices if isinstance(d, TTDevice)), None)
+    return next((d for d in CONTEXT.devices if isinstance(d, CompiledDevice)), None)
 
 
 def set_device_pipeline(devices: Sequence[Device]) -> None:
@@ -332,7 +337,7 @@ def run_generate(
     training_loop.check_count("run_generate", "input_count", input_count)
     _check_pipeline()
     out, first = _output_queue(None), CONTEXT.devices[0]
-    if isinstance(first, TTDevice) and not first.takes_inputs:
+    if isinstance(first, CompiledDevice) and not first.takes_inputs:
         first.run_subgraph((), 0)
         return out
     count = len(first.inputs) if input_count == 0 else input_count
@@ -341,7 +346,7 @@ def run_generate(
     for device in CONTEXT.devices:
         device.generate(count, write_index, tokens_per_iter, token_id)
         for _ in range(count):
-            device.dc_transfer("forward")
+            transfer(device, "forward")
     return out
 
 

@@ -24,7 +24,8 @@ from tbuda_lab.core.graph.phases import subgraphs as subgraphs_of
 from tbuda_lab.core.runner import Runner, join_elements
 from tbuda_lab.pybuda import config
 from tbuda_lab.pybuda.compiler_config import CompilerConfig
-from tbuda_lab.pybuda.device import Device, Inputs, Outputs, in_model_dtypes
+from tbuda_lab.pybuda.device import Device
+from tbuda_lab.pybuda.stage import Inputs, Outputs, in_model_dtypes
 
 
 def wants_subgraphs(settings: CompilerConfig, modules: Sequence[Module]) -> bool:

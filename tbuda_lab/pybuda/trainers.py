@@ -1,11 +1,9 @@
-"""How devices of a pipeline train: the host with torch's autograd, a TT device with the programs of its netlist."""
+"""How a TT device trains: with the programs of its netlist."""
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import warnings
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import draw_masks, elements
-from tbuda_lab.core.frontend.pybuda import PyTorchModule, Tensor, device_names, to_torch, with_loss
+from tbuda_lab.core.frontend.pybuda import PyTorchModule, device_names, to_torch, with_loss
 from tbuda_lab.core.frontend.torch_model.audit import audit
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import DROPOUT, LOSS
@@ -26,177 +24,18 @@ from tbuda_lab.core.runner import Runnable
 from tbuda_lab.core.trainer import SplitTrainer, Trainer
 from tbuda_lab.pybuda import config
 from tbuda_lab.pybuda.compile_outputs import write_files
+from tbuda_lab.pybuda.compiled_device import CompiledDevice
 from tbuda_lab.pybuda.compiler_config import warn_once
-from tbuda_lab.pybuda.device import CPUDevice, Inputs, Outputs, blank_outputs, in_model_dtypes, microbatch_of
+from tbuda_lab.pybuda.stage import (
+    DeviceTraining,
+    Gradients,
+    Inputs,
+    Outputs,
+    blank_outputs,
+    in_model_dtypes,
+    microbatch_of,
+)
 from tbuda_lab.pybuda.subgraphs import refuse_training
-from tbuda_lab.pybuda.ttdevice import TTDevice
-
-Gradients = tuple[torch.Tensor | None, ...]
-"""By output or input of a device; None where no gradient flows."""
-
-ROOM = 4
-"""Inputs for which the queues between forward and backward have room when nobody says how many there will be."""
-
-
-class DeviceTraining(abc.ABC):
-    """Forward, backward and update of one device. Inputs that ran forward wait for their backward pass, in order."""
-
-    @abc.abstractmethod
-    def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:
-        """Make ready for inputs like `sample`; returns outputs of the right shapes for the next device.
-
-        sends_back: whether the device before needs gradients; batches: inputs that run forward before the first runs
-        backward.
-        """
-
-    @abc.abstractmethod
-    def forward(self, inputs: Inputs, targets: tuple[Any, ...] | None) -> Outputs:
-        """Outputs for one input; with targets, of the loss."""
-
-    @abc.abstractmethod
-    def backward(self, gradients: Gradients | None, zero_grad: bool) -> Gradients:
-        """The backward pass of the oldest input that waits: gradients by its inputs. gradients: by the outputs, None
-        behind a loss; zero_grad: whether the sums of gradients begin anew."""
-
-    @abc.abstractmethod
-    def optimize(self) -> None:
-        """One step of the optimizer; nothing without one."""
-
-    @abc.abstractmethod
-    def schedule(self) -> None:
-        """One step of the learning-rate scheduler; nothing without one."""
-
-    @abc.abstractmethod
-    def parameters(self) -> dict[str, torch.Tensor]: ...
-
-    @abc.abstractmethod
-    def gradients(self) -> dict[str, torch.Tensor]: ...
-
-    @abc.abstractmethod
-    def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None: ...
-
-    def contents(self) -> dict[str, np.ndarray]:
-        """What the rams of weights and of the optimizer's state hold, by queue."""
-        raise NotImplementedError
-
-    @property
-    def drops(self) -> bool:
-        """Whether dropouts are active on a TT device; a CPUDevice leaves them to torch."""
-        return False
-
-    def room_for(self, count: int) -> None:
-        """Make sure that so many inputs can run forward before one runs backward; torch keeps any number."""
-        return
-
-    def states(self, is_buda: bool) -> dict[str, dict[str, torch.Tensor]]:
-        """State of the optimizer by weight."""
-        return {}
-
-    def evaluate(self, inputs: Inputs) -> Outputs:
-        """Outputs for one input that no backward pass follows."""
-        raise NotImplementedError
-
-    def total(self, losses: Outputs) -> torch.Tensor:
-        """The loss that the gradients are by, of what `forward` gave for one input."""
-        return torch.stack([v.sum() for v in losses]).sum()
-
-
-class CPUTraining(DeviceTraining):
-    """torch's autograd, with the optimizer and scheduler that the script's functions make of the modules."""
-
-    def __init__(self, device: CPUDevice) -> None:
-        self.device = device
-        self.waiting: deque[tuple[list[torch.Tensor], list[torch.Tensor]]] = deque()
-        modules = [m for m in (*device.modules, device.loss_module) if isinstance(m, PyTorchModule)]
-        self.names = device_names(modules)
-        self.modules = [m.module for m in modules]
-        result = device.optimizer_f
-        self.optimizers = [
-            result(module) for module in self.modules if result is not None and any(True for _ in module.parameters())
-        ]
-        factory = device.scheduler_f
-        self.schedulers = [factory(optimizer) for optimizer in self.optimizers] if factory is not None else []
-
-    def prepare(self, sample: Inputs, targets: tuple[Any, ...] | None, sends_back: bool, batches: int) -> Outputs:
-        with torch.no_grad():
-            return tuple(v.detach() for v in self._run(sample, None))
-
-    def _run(self, inputs: Any, targets: tuple[Any, ...] | None) -> list[torch.Tensor]:
-        value: Any = inputs
-        if isinstance(value, tuple) and self.device.input_dtypes:
-            value = tuple(v.to(d) for v, d in zip(value, self.device.input_dtypes, strict=True))
-        for module in self.device.modules:
-            assert isinstance(module, PyTorchModule)
-            answer = module.forward(**value) if isinstance(value, dict) else module.forward(*value)
-            value = tuple(leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor))
-        outputs = list(value.values()) if isinstance(value, dict) else list(value)
-        if targets is None or self.device.loss_module is None:
-            return outputs
-        assert isinstance(self.device.loss_module, PyTorchModule)
-        loss = self.device.loss_module.forward(*outputs, *targets)
-        return [leaf for leaf in pytree.tree_leaves(loss) if isinstance(leaf, torch.Tensor)]
-
-    def forward(self, inputs: Inputs, targets: tuple[Any, ...] | None) -> Outputs:
-        def leaf(value: Any) -> Any:
-            if not isinstance(value, torch.Tensor):
-                return value
-            return value.detach().requires_grad_(value.is_floating_point())
-
-        fresh_inputs = pytree.tree_map(leaf, inputs)
-        with torch.enable_grad():
-            outputs = self._run(fresh_inputs, targets)
-        leaves = [v for v in pytree.tree_leaves(fresh_inputs) if isinstance(v, torch.Tensor)]
-        self.waiting.append((leaves, outputs))
-        return tuple(v.detach() for v in outputs)
-
-    def evaluate(self, inputs: Inputs) -> Outputs:
-        with torch.no_grad():
-            return tuple(self._run(inputs, None))
-
-    def backward(self, gradients: Gradients | None, zero_grad: bool) -> Gradients:
-        if not self.waiting:
-            raise PipelineError(f"device {self.device.name!r}: no forward pass waits for its backward pass")
-        if zero_grad:
-            for module in self.modules:
-                module.zero_grad(set_to_none=True)
-        leaves, outputs = self.waiting.popleft()
-        seeds = [torch.ones_like(o) for o in outputs] if gradients is None else list(gradients)
-        pairs = [
-            (o, g.reshape(o.shape).to(o.dtype))
-            for o, g in zip(outputs, seeds, strict=True)
-            if o.requires_grad and g is not None
-        ]
-        if pairs:
-            torch.autograd.backward(
-                [o for o, _ in pairs], [g for _, g in pairs], retain_graph=self.device.retain_backward_graph
-            )
-        arrived = tuple(v.grad for v in leaves)
-        if self.device.gradient_trace is not None:
-            for part in (tuple(seeds), arrived):
-                self.device.gradient_trace.put([None if g is None else Tensor.create_from_torch(g) for g in part])
-        return arrived
-
-    def optimize(self) -> None:
-        for optimizer in self.optimizers:
-            optimizer.step()
-
-    def schedule(self) -> None:
-        for scheduler in self.schedulers:
-            scheduler.step()
-
-    def parameters(self) -> dict[str, torch.Tensor]:
-        return {n: p.detach().clone() for n, p in self._named_weights()}
-
-    def gradients(self) -> dict[str, torch.Tensor]:
-        return {n: p.grad.detach().clone() for n, p in self._named_weights() if p.grad is not None}
-
-    def _named_weights(self) -> list[tuple[str, torch.nn.Parameter]]:
-        """The weights of all modules by their names on the device."""
-        modules = zip(self.modules, self.names, strict=True)
-        return [(names[n], p) for module, names in modules for n, p in module.named_parameters()]
-
-    def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
-        """The modules have them already: the host trains its modules in place."""
 
 
 class InARow(torch.nn.Module):
@@ -225,7 +64,7 @@ class SeededSum(torch.nn.Module):
 class TTTraining(DeviceTraining):
     """A TT device: its modules (and the loss) compiled for training; weights stay on the device until they are read."""
 
-    def __init__(self, device: TTDevice) -> None:
+    def __init__(self, device: CompiledDevice) -> None:
         self.device = device
         self.trainer: Trainer | SplitTrainer | None = None
         self.model: Graph | None = None  # without the loss
@@ -482,7 +321,7 @@ class TTTraining(DeviceTraining):
         self._tracked |= {n: v.detach().clone() for n, v in values.items() if n in self._counts()}
 
 
-def warn_modes(device: TTDevice, model: Graph) -> None:
+def warn_modes(device: CompiledDevice, model: Graph) -> None:
     """Warn of layers of torch modules that train in another way in torch: the device drops nothing there."""
     active = {node.origin.module for node in model.inputs if DROPOUT in node.attrs}
     names = [
@@ -509,8 +348,3 @@ def _dropout_of(layer: torch.nn.Module) -> float:
     if isinstance(layer, torch.nn.MultiheadAttention | torch.nn.RNNBase):
         return float(layer.dropout)
     return float(layer.p) if isinstance(layer, torch.nn.modules.dropout._DropoutNd) else 0.0
-
-
-def device_trainings(devices: Sequence[Any]) -> list[DeviceTraining]:
-    """How the devices of a pipeline train."""
-    return [device.in_training() for device in devices]

@@ -14,8 +14,8 @@ import torch
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.pybuda import Tensor
 from tbuda_lab.pybuda.context import CONTEXT, PipelineQueue
-from tbuda_lab.pybuda.device import Device, Inputs, as_inputs
-from tbuda_lab.pybuda.trainers import ROOM, CPUTraining, Gradients, device_trainings
+from tbuda_lab.pybuda.cpudevice import CPUTraining
+from tbuda_lab.pybuda.stage import ROOM, Gradients, Inputs, Stage, device_trainings, sample_targets_of
 from tbuda_lab.pybuda.verify.training import judge_of
 
 _CHECKPOINTS = "run_optimizer(checkpoint=True) or run_training"
@@ -58,7 +58,7 @@ def _is_enabled(verify_cfg: Any) -> bool:
     return verify_cfg is not None and bool(verify_cfg.enabled)
 
 
-def _check_devices() -> list[Device]:
+def _check_devices() -> list[Stage]:
     devices = CONTEXT.devices
     if not devices:
         raise PipelineError("there is no device; create a TTDevice and place a module on it")
@@ -72,18 +72,6 @@ def _check_devices() -> list[Device]:
         raise PipelineError(f"the last device, {devices[-1].name!r}, has no loss; call place_loss_module for training")
     CONTEXT.ended = False
     return devices
-
-
-def sample_targets_of(device: Device, targets: Any) -> tuple[Any, ...]:
-    """Sample targets; where none are given, the first ones pushed. A device made of an image needs none."""
-    if device.loss_module is None and device.ends_in_loss:
-        return ()
-    if isinstance(targets, tuple | list) and not targets:
-        if not device.targets:
-            raise PipelineError("training needs sample_targets, or targets pushed to the last device")
-        return device.targets[0]
-    one = as_inputs((targets,))
-    return tuple(one.values()) if isinstance(one, dict) else one
 
 
 def forward(count: int) -> None:

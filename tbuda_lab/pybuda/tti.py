@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import PipelineError, not_supported
@@ -19,11 +19,9 @@ from tbuda_lab.core.tti import ImageFacts, LoadedImage, as_trained, load_image, 
 from tbuda_lab.core.tti.loaded_image import on_chips
 from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
 from tbuda_lab.pybuda import config
+from tbuda_lab.pybuda.compiled_device import CompiledDevice
 from tbuda_lab.pybuda.enums import BackendDevice, BackendType, RuntimeTensorTransformType, TTIDumpFormat
 from tbuda_lab.pybuda.optimizers import optimizer_of
-
-if TYPE_CHECKING:
-    from tbuda_lab.pybuda.ttdevice import TTDevice
 
 FOLDER = Path("device_images")
 _DUMPS = {TTIDumpFormat.DEFAULT: "default", TTIDumpFormat.BACKEND: "backend"}
@@ -99,7 +97,7 @@ class TTDeviceImage:
     # -- making ------------------------------------------------------------------------------------------------
     @staticmethod
     def create_image_from_device(
-        device: TTDevice,
+        device: CompiledDevice,
         training: bool = False,
         microbatch_count: int = 1,
         verify_cfg: Any = None,
@@ -235,7 +233,7 @@ class TTDeviceImage:
         )
 
 
-def trained_image(loaded: LoadedImage, device: TTDevice) -> LoadedImage:
+def trained_image(loaded: LoadedImage, device: CompiledDevice) -> LoadedImage:
     """An image with weights, optimizer's state and learning rate as they are on a device that trains."""
     training = device.in_training()
     weights = {name: value.numpy() for name, value in training.parameters().items()}

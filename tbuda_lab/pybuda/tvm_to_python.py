@@ -27,8 +27,8 @@ from tbuda_lab.core.graph.text import array_table
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.tti.weights import without_weights
 from tbuda_lab.pybuda import config
-from tbuda_lab.pybuda.device import as_inputs
 from tbuda_lab.pybuda.module import PyBudaModule
+from tbuda_lab.pybuda.stage import as_inputs
 from tbuda_lab.sim.files import write_archive
 
 FOLDER = Path("generated_modules")

@@ -17,7 +17,7 @@ import tbuda_lab as pybuda
 from tbuda_lab.core import netlist
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session import Session
-from tbuda_lab.pybuda import ttdevice as devices
+from tbuda_lab.pybuda import compiled_device as devices
 from tests.e2e.references import pcc
 
 

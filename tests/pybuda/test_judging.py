@@ -17,11 +17,11 @@ from tbuda_lab.core.passes import Report
 from tbuda_lab.core.passes.canonical import RemoveNoOps
 from tbuda_lab.pybuda import op
 from tbuda_lab.pybuda.enums import DeviceMode
+from tbuda_lab.pybuda.judging import NO_EFFECT, judge
 from tbuda_lab.pybuda.module import PyBudaModule
 from tbuda_lab.pybuda.pipeline import initialize_pipeline, run_inference
 from tbuda_lab.pybuda.ttdevice import TTDevice
 from tbuda_lab.pybuda.verify.backend import VerifyConfig, verify_module
-from tbuda_lab.pybuda.verify.judging import NO_EFFECT, judge
 
 SHAPES = [(1, 32, 64)]
 
@@ -124,9 +124,9 @@ def test_fields_without_effect_say_so(name: str) -> None:
 
 
 def test_every_field_is_used_or_listed() -> None:
+    import tbuda_lab.pybuda.judging as compare
+    import tbuda_lab.pybuda.judging as judging
     import tbuda_lab.pybuda.verify.backend as verify
-    import tbuda_lab.pybuda.verify.judging as compare
-    import tbuda_lab.pybuda.verify.judging as judging
 
     text = "".join(Path(str(m.__file__)).read_text(encoding="utf-8") for m in (compare, judging, verify))
     trains = {

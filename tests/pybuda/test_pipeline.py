@@ -11,7 +11,7 @@ from torch import nn
 
 import tbuda_lab as pybuda
 from tbuda_lab.core.errors import InputError, ModelError, TbudaError
-from tbuda_lab.pybuda import ttdevice as devices
+from tbuda_lab.pybuda import compiled_device as devices
 from tests.e2e.references import pcc
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import tbuda_lab as pybuda
+from tbuda_lab.pybuda.judging import compare_tensor_to_golden
 from tbuda_lab.pybuda.trainers import TTTraining
 from tbuda_lab.pybuda.verify import TestKind, VerifyConfig, verify_module, verify_module_pipeline
-from tbuda_lab.pybuda.verify.judging import compare_tensor_to_golden
 
 
 class Add(pybuda.PyBudaModule):
@@ -53,7 +53,7 @@ def test_verify_of_a_pipeline() -> None:
 
 def test_a_wrong_answer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "tbuda_lab.pybuda.ttdevice.Runner.run", lambda self, samples: [[torch.randn(1, 1, 32, 64)] for _ in samples]
+        "tbuda_lab.pybuda.compiled_device.Runner.run", lambda self, samples: [[torch.randn(1, 1, 32, 64)] for _ in samples]
     )
     with pytest.raises(AssertionError, match="mismatch"):
         verify_module(Add("add"), [(1, 1, 32, 64), (1, 1, 32, 64)], VerifyConfig())

@@ -15,10 +15,13 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule, to_torch
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.pybuda import config
-from tbuda_lab.pybuda.device import CPUDevice, Device
+from tbuda_lab.pybuda.compiled_device import CompiledDevice
+from tbuda_lab.pybuda.context import CONTEXT
+from tbuda_lab.pybuda.cpudevice import CPUDevice
 from tbuda_lab.pybuda.enums import BackendDevice, BackendType, CompileDepth, DeviceMode, TestKind
+from tbuda_lab.pybuda.judging import judge_ops, judge_outputs, judge_passes, warn_fields
+from tbuda_lab.pybuda.stage import Stage
 from tbuda_lab.pybuda.ttdevice import TTDevice
-from tbuda_lab.pybuda.verify.judging import judge_ops, judge_outputs, judge_passes, warn_fields
 from tbuda_lab.pybuda.verify.training import place_loss, recomputing, set_optimizers, verify_training
 
 
@@ -120,7 +123,7 @@ def verify_module(
     loss_module: Any = None,
     uniform_inputs: bool = False,
     inputs_centered_on_zero: bool = False,
-) -> list[Device]:
+) -> list[Stage]:
     """Run one module on a device and raise `AssertionError` unless every output matches torch (or the graph)."""
     return verify_module_pipeline(
         [module],
@@ -149,7 +152,7 @@ def verify_module_pipeline(
     loss_module: Any = None,
     uniform_inputs: bool = False,
     inputs_centered_on_zero: bool = False,
-) -> list[Device]:
+) -> list[Stage]:
     """Run modules on a pipeline of devices ("TTDevice", "CPUDevice"; "-" is the device before) and judge the outputs.
 
     Inputs are random: |normal(0.5, 0.1)| + 1e-5, normal(0, 0.1) when centred, or uniform; integers below 25000.
@@ -160,8 +163,6 @@ def verify_module_pipeline(
     A training test_kind trains (see `verify_training`): losses, gradients by inputs and weights and updated weights are
     judged, each step from the weights that the step before was judged to leave.
     """
-    from tbuda_lab.pybuda.context import CONTEXT
-
     training = verify_cfg.test_kind.is_training()
     warn_fields(verify_cfg)
     for module in modules:
@@ -172,7 +173,7 @@ def verify_module_pipeline(
         config.set_epoch_break(list(verify_cfg.epoch_breaks))
     if not verify_cfg.golden_ignore_df_precision:
         for device in devices:
-            if isinstance(device, TTDevice):
+            if isinstance(device, CompiledDevice):
                 device.numerics = "device"
     generator = torch.Generator().manual_seed(0)
     total = len(inputs) if inputs is not None else verify_cfg.total_number_of_inputs()
@@ -218,11 +219,11 @@ def verify_module_pipeline(
     return devices
 
 
-def _judge_inside(devices: Sequence[Device], sample: Any, cfg: VerifyConfig) -> None:
+def _judge_inside(devices: Sequence[Stage], sample: Any, cfg: VerifyConfig) -> None:
     """Every pass, and with `intermediates` every op, of each TTDevice."""
     value = sample
     for device in devices:
-        if isinstance(device, TTDevice) and isinstance(device.result, CompileResult):
+        if isinstance(device, CompiledDevice) and isinstance(device.result, CompileResult):
             judge_passes(device.result.graph, device.result.options, _all_inputs(device.result.graph, value), cfg)
             if device.result.options.training is not None:
                 value = tuple(torch.zeros(n.shape) for n in device.result.graph.outputs)
@@ -247,11 +248,11 @@ def _compares_gradients(sample: Any, params: Sequence[Any]) -> list[bool]:
     ]
 
 
-def _by_image(devices: Sequence[Device], sample: Any, path: str) -> list[Device]:
+def _by_image(devices: Sequence[Stage], sample: Any, path: str) -> list[Stage]:
     """The devices with the one TTDevice written to an image and loaded from it."""
     if sum(isinstance(d, TTDevice) for d in devices) != 1:
         raise not_supported("tti_path with several TTDevices", "an image holds one device: verify them one by one")
-    by_image: list[Device] = []
+    by_image: list[Stage] = []
     value = sample
     for device in devices:
         if isinstance(device, TTDevice):
@@ -268,8 +269,8 @@ def _only_compiles(cfg: VerifyConfig) -> bool:
     return depth < CompileDepth.FULL or cfg.devtype is BackendType.NoBackend or cfg.devmode is DeviceMode.CompileOnly
 
 
-def _devices(modules: Sequence[Module], types: Sequence[str], cfg: VerifyConfig) -> list[Device]:
-    devices: list[Device] = []
+def _devices(modules: Sequence[Module], types: Sequence[str], cfg: VerifyConfig) -> list[Stage]:
+    devices: list[Stage] = []
     for module, kind in zip(modules, types, strict=True):
         if kind == "-":
             devices[-1].place_module(module)

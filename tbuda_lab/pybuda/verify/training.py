@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core import frontend
 from tbuda_lab.core.errors import PipelineError, not_supported
-from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule, device_names
-from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.graph import Node, NodeKind
-from tbuda_lab.core.ops.evaluate import evaluate_nodes
 from tbuda_lab.core.options import CompileOptions
-from tbuda_lab.core.runner import join_elements
 from tbuda_lab.core.trainer.split import HostWeight
 from tbuda_lab.pybuda import config
+from tbuda_lab.pybuda.compiled_device import CompiledDevice
 from tbuda_lab.pybuda.compiler_config import warn_once
-from tbuda_lab.pybuda.context import CONTEXT
-from tbuda_lab.pybuda.device import CPUDevice, Device
+from tbuda_lab.pybuda.context import CONTEXT, StepJudge
+from tbuda_lab.pybuda.cpudevice import CPUDevice
+from tbuda_lab.pybuda.evaluation import evaluate_module
+from tbuda_lab.pybuda.judging import Verdict, judge, require
 from tbuda_lab.pybuda.optimizers import SGD, Optimizer, get_optimizer_type_from_string
-from tbuda_lab.pybuda.trainers import ROOM, device_trainings
-from tbuda_lab.pybuda.ttdevice import TTDevice
-from tbuda_lab.pybuda.verify.judging import Verdict, judge, require
+from tbuda_lab.pybuda.stage import ROOM, Stage, device_trainings
 
 Values = dict[str, torch.Tensor]
 
@@ -59,11 +55,11 @@ class ScaledLoss(nn.Module):
         return result
 
 
-def place_loss(devices: list[Device], loss: Module | None, cfg: Any) -> list[Device]:
+def place_loss(devices: list[Stage], loss: Module | None, cfg: Any) -> list[Stage]:
     """The devices with a loss at the end: the given one, or the mean distance of the sum of all outputs from random
     targets, times `scale_loss`, on a CPUDevice."""
     if loss is None:
-        last: Device = CPUDevice("cpu_loss", module=PyTorchModule("sum_of_outputs", SumOfOutputs()))
+        last: Stage = CPUDevice("cpu_loss", module=PyTorchModule("sum_of_outputs", SumOfOutputs()))
         last.place_loss_module(PyTorchModule("l1_loss", ScaledLoss(nn.L1Loss(), cfg.scale_loss)))
         return [*devices, last]
     if isinstance(loss, PyTorchModule):
@@ -74,7 +70,7 @@ def place_loss(devices: list[Device], loss: Module | None, cfg: Any) -> list[Dev
     return devices
 
 
-def set_optimizers(devices: Sequence[Device], cfg: Any) -> None:
+def set_optimizers(devices: Sequence[Stage], cfg: Any) -> None:
     """The optimizer and scheduler of the configuration, on every device. Raises `PipelineError` for unknown ones."""
     if cfg.optimizer is None:
         return
@@ -85,7 +81,7 @@ def set_optimizers(devices: Sequence[Device], cfg: Any) -> None:
             optimizer = kind(device_params=True, **numbers)
         except TypeError as error:
             raise PipelineError(f"VerifyConfig.optimizer: {kind.__name__} takes no such numbers: {error}") from error
-        if isinstance(device, TTDevice):
+        if isinstance(device, CompiledDevice):
             device.optimizer = optimizer
             if cfg.scheduler is not None:
                 device.scheduler = cfg.scheduler["type"](optimizer, **cfg.scheduler.get("params", {}))
@@ -97,7 +93,7 @@ def _of_torch(optimizer: Optimizer) -> Callable[[nn.Module], torch.optim.Optimiz
     return lambda module: optimizer.get_pytorch_optimizer(dict(module.named_parameters()))
 
 
-def verify_training(devices: Sequence[Device], samples: Sequence[Any], enabled: Sequence[bool], cfg: Any) -> None:
+def verify_training(devices: Sequence[Stage], samples: Sequence[Any], enabled: Sequence[bool], cfg: Any) -> None:
     """Train on the samples as the configuration says, and judge every loss, gradient and updated weight.
 
     enabled: by input of the model whether its gradient is judged. The reference of each step starts from the weights
@@ -143,7 +139,7 @@ def verify_training(devices: Sequence[Device], samples: Sequence[Any], enabled: 
             step.schedule()
 
 
-def judge_of(devices: Sequence[Device], cfg: Any, stepped: bool) -> TrainingJudge:
+def judge_of(devices: Sequence[Stage], cfg: Any, stepped: bool) -> TrainingJudge:
     """For training that a script runs itself, on devices that are set up. stepped: whether optimizers made steps
     before; then what one keeps from step to step is unknown, and its updates are not judged, nor are those of a
     CPUDevice, which are torch's own. Raises `NotSupported` for a device made of an image, whose modules are not there.
@@ -152,7 +148,7 @@ def judge_of(devices: Sequence[Device], cfg: Any, stepped: bool) -> TrainingJudg
     for device in devices:
         if not device.modules and device.loss_module is None:
             raise not_supported(f"_verify_cfg with device {device.name!r}, which has no modules", "place its modules")
-        rule = device.optimizer if isinstance(device, TTDevice) else None
+        rule = device.optimizer if isinstance(device, CompiledDevice) else None
         if rule is not None and stepped and (not isinstance(rule, SGD) or rule.momentum):
             warn_once(
                 f"_verify_cfg of a training that has begun, {type(rule).__name__}",
@@ -163,7 +159,7 @@ def judge_of(devices: Sequence[Device], cfg: Any, stepped: bool) -> TrainingJudg
     return TrainingJudge(Reference(devices, rules, cfg), ())
 
 
-class TrainingJudge:
+class TrainingJudge(StepJudge):
     """Follows a training and judges every loss, gradient, running statistic and updated weight against torch. Is told
     of every part of a step as it ends; each raises `AssertionError` for what differs.
 
@@ -223,7 +219,7 @@ class TrainingJudge:
 class _Stage:
     """One device in the reference: its modules, a leaf for every weight by name, and the running statistics."""
 
-    device: Device
+    device: Stage
     leaves: Values
     statistics: Values = dataclasses.field(default_factory=dict)
     optimizer: Any = None  # of torch, or the rule of each weight
@@ -233,7 +229,7 @@ class _Stage:
 class Reference:
     """The same training in torch: PyTorch modules by their own code, PyBuda modules by their traced graphs."""
 
-    def __init__(self, devices: Sequence[Device], rules: Sequence[Optimizer | None], cfg: Any) -> None:
+    def __init__(self, devices: Sequence[Stage], rules: Sequence[Optimizer | None], cfg: Any) -> None:
         """rules: by device its optimizer, None where updated weights are not judged."""
         self.cfg = cfg
         self.stages = [_Stage(device, {}, rule=rule) for device, rule in zip(devices, rules, strict=True)]
@@ -334,7 +330,7 @@ class Reference:
         for stage in self.stages:
             if stage.rule is None:
                 continue
-            actual = stage.device.optimizer if isinstance(stage.device, TTDevice) else None
+            actual = stage.device.optimizer if isinstance(stage.device, CompiledDevice) else None
             rate = stage.rule.learning_rate if actual is None else actual.learning_rate
             _step(stage.optimizer, stage.leaves, rate)
             have = stage.device.in_training().parameters()
@@ -349,40 +345,6 @@ def _leaf(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().clone().requires_grad_(value.is_floating_point())
-
-
-def evaluate_module(
-    module: Module, value: Any, leaves: Mapping[str, torch.Tensor], statistics: Values | None = None
-) -> tuple[torch.Tensor, ...]:
-    """What a module gives, differentiable by `leaves` and by the inputs; as a device trains it (see `warn_modes`).
-    statistics: buffers of the module that change."""
-    if isinstance(module, PyTorchModule):
-        own = {n: leaves[n] for n, _ in module.module.named_parameters() if n in leaves}
-        args, kwargs = ((), dict(value)) if isinstance(value, Mapping) else (tuple(value), {})
-        buffers = {n: b.clone() for n, b in module.module.named_buffers()}  # so that the module's own do not change
-        if statistics is not None:
-            buffers |= {n: b for n, b in statistics.items() if n in buffers}
-        norms = [m for m in module.module.modules() if m.training and isinstance(m, nn.modules.batchnorm._BatchNorm)]
-        with evaluation(module.module):
-            for norm in norms:
-                norm.train()
-            returned = torch.func.functional_call(module.module, {**own, **buffers}, args, kwargs)
-        return tuple(v for v in pytree.tree_leaves(returned) if isinstance(v, torch.Tensor))
-    detached = pytree.tree_map(lambda v: v.detach() if isinstance(v, torch.Tensor) else v, value)
-    graph = frontend.from_pybuda(module, detached, training=True)
-    names = [n.name for n in graph.inputs]
-    flat = [v for v in pytree.tree_leaves(value) if isinstance(v, torch.Tensor)]
-    frontend.feeds(graph, detached)  # checks that they fit
-    if isinstance(value, Mapping):
-        feed = {n.name: value[str(n.attrs.get("argument", n.name))] for n in graph.inputs}
-    else:
-        feed = dict(zip(names, flat, strict=True))
-    weights = {n.name: leaves[n.name] for n in graph.of_kind(NodeKind.PARAMETER) if n.name in leaves}
-    parts = []
-    for element in elements(graph, feed):
-        every = evaluate_nodes(graph, {**element, **weights}, differentiable=True)
-        parts.append([every[n.name] for n in graph.outputs])
-    return tuple(join_elements(list(column)) for column in zip(*parts, strict=True))
 
 
 def _updates(rule: Optimizer, leaves: Values) -> Any:

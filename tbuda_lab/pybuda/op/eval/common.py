@@ -1,5 +1,5 @@
 """`pybuda.op.eval.common`."""
 
-from tbuda_lab.pybuda.verify.judging import calculate_pcc, compare_tensor_to_golden
+from tbuda_lab.pybuda.judging import calculate_pcc, compare_tensor_to_golden
 
 __all__ = ["calculate_pcc", "compare_tensor_to_golden"]
