@@ -53,7 +53,8 @@ def test_verify_of_a_pipeline() -> None:
 
 def test_a_wrong_answer_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "tbuda_lab.pybuda.compiled_device.Runner.run", lambda self, samples: [[torch.randn(1, 1, 32, 64)] for _ in samples]
+        "tbuda_lab.pybuda.compiled_device.Runner.run",
+        lambda self, samples: [[torch.randn(1, 1, 32, 64)] for _ in samples],
     )
     with pytest.raises(AssertionError, match="mismatch"):
         verify_module(Add("add"), [(1, 1, 32, 64), (1, 1, 32, 64)], VerifyConfig())
