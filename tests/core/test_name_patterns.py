@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import types
 
 import pytest
 from hypothesis import given, settings
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.name_patterns import MAX_LENGTH, NamePattern, name_pattern
 from tbuda_lab.core.ops import Exp
-from tbuda_lab.core.options import CompileOptions, options_from_json, pattern_fault
+from tbuda_lab.core.options import CompileOptions, PrecisionRule, options_from_json, pattern_fault
+from tbuda_lab.core.session.find_error.runs import asked_format
 
 SINGLE = st.sampled_from(["a", "b", "ab", ".", r"\d", r"\W", "[ab]", "[^a]", "[a-c1]", r"\.", "1", "é", "^", "$"])
 PATTERNS = st.recursive(
@@ -101,3 +104,11 @@ def test_the_options_of_a_file_cannot_hang_a_compile() -> None:
     begin = time.process_time()
     lower(graph, load_device("n150"), options)
     assert time.process_time() - begin < 20
+
+
+def test_the_rules_of_a_file_cannot_hang_the_look_for_an_error() -> None:
+    """What a session file may say of formats, read again by *Find error*."""
+    options = CompileOptions(precision=(PrecisionRule(name=r"(a|a)*!", output_df=DataFormat.Float16_b),))
+    result = types.SimpleNamespace(options=options, overrides=())
+    node = Node("a" * 120, NodeKind.OP, (1, 1, 32, 32), Exp(), (Edge("x"),), df=DataFormat.Float32)
+    assert asked_format(result, node) is DataFormat.Float32  # type: ignore[arg-type]

@@ -18,6 +18,9 @@ import yaml
 
 import tbuda_lab.pybuda as pybuda
 from tbuda_lab.core.errors import ModelError, UnsupportedOp
+from tbuda_lab.core.frontend import from_pybuda
+from tbuda_lab.core.frontend.pybuda import with_loss
+from tbuda_lab.core.frontend.torch_model.audit import audit
 
 RATE = 0.1
 
@@ -657,3 +660,40 @@ def test_a_device_trains_as_torch_or_says_so(hook: bool, loss_on_host: bool) -> 
     torch.nn.functional.mse_loss(model(x), y).backward()
     torch.testing.assert_close(have.reshape(32, 32), model.a.weight.grad, rtol=1e-3, atol=1e-6)
     pybuda.pybuda_reset()
+
+
+class Halves(torch.nn.Module):
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.rand(1, 1, 9, 3, dtype=dtype))
+
+    def forward(self, x: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.matmul(x, self.w) + b
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, value: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (value - target).abs().sum() * 50
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_of_16_bits_trains_and_what_is_changed_in_it_is_found(dtype: torch.dtype) -> None:
+    """Its own roundings, 0.4 % an op, are no difference of the trace; a weight that is 1 % more is."""
+    torch.manual_seed(3)
+    model, loss = pybuda.PyTorchModule("halves", Halves(dtype)), pybuda.PyTorchModule("loss", Scaled())
+    x, b, target = torch.rand(1, 1, 3, 9, dtype=dtype), torch.rand(1, 1, 1, 3, dtype=dtype), torch.rand(1, 1, 3, 3)
+    want = Scaled()(x.double() @ model.module.w.detach().double() + b.double(), target.double())
+    graph, names = with_loss(from_pybuda([model], (x, b), training=True), loss, (target,))
+    feed = {"x": x, "b": b, names[0]: target}
+    audit(model.module, loss.module, graph, feed, (x, b), (target,))
+    graph["w"].value = graph["w"].value * 1.01
+    with pytest.raises(UnsupportedOp, match="does not train on the device"):
+        audit(model.module, loss.module, graph, feed, (x, b), (target,))
+
+    tt = device(module=model, optimizer=pybuda.optimizers.SGD(learning_rate=0.001, device_params=True))
+    tt.place_loss_module(loss)
+    losses: queue.Queue[Any] = queue.Queue()
+    tt.push_to_inputs(x, b)
+    tt.push_to_target_inputs(target)
+    pybuda.run_training(loss_queue=losses)
+    assert float(losses.get()[0].value()) == pytest.approx(float(want), rel=0.02)

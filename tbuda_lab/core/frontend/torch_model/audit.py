@@ -33,6 +33,8 @@ from tbuda_lab.core.ops.gradients import OwnGradient, behind_seed
 Values = dict[str, torch.Tensor]
 OWN, ALL = 1e-3, 1e-5
 """How far a gradient may be off: of its own largest element, and of the largest of all gradients."""
+ROUNDINGS = 8.0
+"""As `OWN`, in roundings of a format of 16 bits."""
 
 
 class _Own(torch.autograd.Function):
@@ -357,18 +359,40 @@ def _compare(
     drops: bool,
     names: Mapping[str, str],
 ) -> dict[str, str]:
-    """`differences` of one step; none where torch itself refuses the sample, for then the trace says why."""
-    try:
-        with contextlib.nullcontext() if drops else NoDropouts():
-            steps = eager_steps(model if drops else without_dropouts(model), loss, inputs, targets, {}, 1)
-    except Exception:
-        return {}
-    if not steps:
-        return {}
-    wanted = dataclasses.replace(steps[0], gradients={names.get(n, n): g for n, g in steps[0].gradients.items()})
+    """`differences` of one step; none where torch itself refuses the sample, for then the trace says why.
+
+    The graph is evaluated in float32. A model with weights or inputs of 16 bits rounds in every op, which is no
+    difference of the trace: its float32 twin is what is compared, and itself, coarsely, where torch refuses the twin.
+    """
     with same_seeds():
         masks = draw_masks(graph, sum(1 for _ in elements(graph, feed)))
-    return differences(wanted, graph_step(graph, {**feed, **masks}))
+
+    def against(model: torch.nn.Module, loss: torch.nn.Module, inputs: Any, goals: Any, own: float) -> Any:
+        try:
+            with contextlib.nullcontext() if drops else NoDropouts():
+                steps = eager_steps(model if drops else without_dropouts(model), loss, inputs, goals, {}, 1)
+        except Exception:
+            return None
+        if not steps:
+            return {}
+        wanted = dataclasses.replace(steps[0], gradients={names.get(n, n): g for n, g in steps[0].gradients.items()})
+        return differences(wanted, graph_step(graph, {**feed, **masks}), own)
+
+    floats = [t.dtype for t in [*model.parameters(), *feed.values()] if t.is_floating_point()]
+    coarsest = max((torch.finfo(dtype).eps for dtype in floats), default=0.0)
+    if coarsest <= torch.finfo(torch.float32).eps:
+        return against(model, loss, inputs, targets, OWN) or {}
+    twins = [None if own is None else own.float() for own in (own_copy(model), own_copy(loss))]
+    off = None
+    if twins[0] is not None and twins[1] is not None:
+        wide = pytree.tree_map(_widened, (inputs, tuple(targets)))
+        off = against(twins[0], twins[1], *wide, OWN)
+    return (against(model, loss, inputs, targets, ROUNDINGS * coarsest) if off is None else off) or {}
+
+
+def _widened(value: Any) -> Any:
+    """A tensor of floats as float32; anything else as it is."""
+    return value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
 def without_dropouts(model: torch.nn.Module) -> torch.nn.Module:
@@ -381,10 +405,10 @@ def without_dropouts(model: torch.nn.Module) -> torch.nn.Module:
     return own
 
 
-def differences(wanted: EagerStep, have: EagerStep) -> dict[str, str]:
-    """By name of a weight, or "" for the loss, how the second step differs from the first."""
+def differences(wanted: EagerStep, have: EagerStep, own: float = OWN) -> dict[str, str]:
+    """By name of a weight, or "" for the loss, how the second step differs from the first by more than `own` of it."""
     result = {}
-    if abs(wanted.loss - have.loss) > OWN * abs(wanted.loss) + ALL:
+    if abs(wanted.loss - have.loss) > own * abs(wanted.loss) + ALL:
         result[""] = f"the loss is {have.loss:.6g} here, {wanted.loss:.6g} in torch"
     largest = max((float(g.abs().max()) for g in wanted.gradients.values() if g.numel()), default=0.0)
     for name in sorted({*wanted.gradients, *have.gradients}):
@@ -397,7 +421,7 @@ def differences(wanted: EagerStep, have: EagerStep) -> dict[str, str]:
         here = torch.zeros_like(known) if here is None else here.reshape(there.shape)
         size = float(there.abs().max())
         error = float((there - here).abs().max())
-        if not error <= OWN * size + ALL * largest + 1e-7:
+        if not error <= own * size + ALL * largest + 1e-7:
             result[name] = f"its gradient is off by {error:.3g}, where the largest element is {size:.3g} in torch"
     return result
 

@@ -5,7 +5,6 @@ So an op is judged by itself, whatever came before it, with the one run that als
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,6 +17,7 @@ from tbuda_lab.core.formats import DataFormat, parse_format, round_to
 from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.lowering.data_formats import legal_formats
 from tbuda_lab.core.lowering.evaluate import leaf_value, op_value
+from tbuda_lab.core.name_patterns import name_pattern
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.find_error.graphs import GraphRun, first_tile, relative_error
 from tbuda_lab.core.session.find_error.report import FormatCost, OpError
@@ -132,7 +132,7 @@ def asked_format(result: CompileResult, node: Node) -> DataFormat | None:
     """The format that options, rules and edits give a node; of one that none of them names the model's own, if its
     format is coarser."""
     named = "precision" in node.attrs or any(o.matches([node.name]) for o in result.overrides)
-    named = named or any(r.name and re.fullmatch(r.name, node.name) for r in result.options.precision)
+    named = named or any(r.name and name_pattern(r.name).fullmatch(node.name) for r in result.options.precision)
     own, default = node.df, result.options.data_format
     rules = bool(result.options.precision)
     if own is None or named or rules or not own.is_float or _width(own) >= _width(default):
