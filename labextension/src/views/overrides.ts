@@ -196,7 +196,7 @@ export class OverridesPanel {
         record.because ? h('div', { class: 'tb-because' }, record.because) : ''),
       h('td', {}, record.source ?? ''),
       this.gains ? h('td', { 'data-tb-gain': '' }, this.gain(record)) : '',
-      h('td', {}, h('code', {}, record.python)),
+      h('td', { title: record.python }, h('code', {}, record.python)),
       h('td', {},
         h('button', {
           class: 'tb-button', 'data-tb-action': 'copy-override', title: 'Copy the Python line', 'aria-label': `copy ${record.python}`,

@@ -295,7 +295,7 @@ export class DiffView {
     const one = (side: Side, delta = false) => {
       const epoch = side === 'a' ? a : b;
       const title = `${data.name(side)} · ${epoch < 0 ? 'no such epoch' : `epoch ${epoch} · ${withThousands(data.epochCycles(side, epoch))} cycles / input, ${data.counts}`}`;
-      return h('figure', { 'data-tb-side': side }, h('figcaption', {}, title),
+      return h('figure', { 'data-tb-side': side }, h('figcaption', { title }, title),
         epoch < 0 ? h('div', { class: 'tb-diff-none' }, side === 'a' ? 'added' : 'removed') : drawSide(data, { side, epoch, delta, dark: isDark() }));
     };
     if (this.mode === 'split') this.grids.replaceChildren(one('a'), one('b'));

@@ -1,0 +1,91 @@
+"""Nothing is cut at a right edge: every tab of the workbench at three widths, with all that a session can have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
+from tbuda_lab.core.session import ResizeOp, Session
+from tests.browser.bare import Bare, bare_page
+from tests.browser.conftest import settled
+from tests.measured.files import perceptron_rows, table
+from tests.session.models import encoder
+
+CUT = """() => {
+  const found = new Set();
+  const root = document.querySelector('[data-tb-root]');
+  const name = e => `${e.tagName} ${e.getAttribute('class') ?? ''} ${e.textContent.slice(0, 40)}`;
+  const scrolls = style => ['auto', 'scroll'].includes(style.overflowX);
+  for (const e of root.querySelectorAll('*')) {
+    const box = e.getBoundingClientRect();
+    if (!box.width || !box.height || e.closest('.tb-live') || !e.checkVisibility()) continue;
+    const [style, drawn] = [getComputedStyle(e), e instanceof SVGElement];
+    const short = e.closest('[title]') && style.textOverflow === 'ellipsis'; // the whole is a pointer away
+    // the columns of the op table are chosen by the user, lines of a netlist are as long as they are
+    if (!drawn && style.overflowX !== 'visible' && e.scrollWidth > e.clientWidth + 1 && !short
+        && !e.matches('.tb-table, .tb-code')) found.add(`${e.scrollWidth} px in ${e.clientWidth}: ${name(e)}`);
+    for (let p = e.parentElement; p && (drawn || !e.children.length); p = p.parentElement) {
+      const holds = getComputedStyle(p);
+      if (p !== root && holds.overflowX === 'visible' && p.tagName !== 'svg') continue;
+      const more = box.right - p.getBoundingClientRect().right;
+      const shortened = holds.textOverflow === 'ellipsis' && p.closest('[title]');
+      if (more > 1.5 && !scrolls(holds) && !shortened) found.add(`${more.toFixed(0)} px beyond ${name(p)}: ${name(e)}`);
+      break;
+    }
+  }
+  return [...found];
+}"""
+"""What is wider than the room it has, and what stands beyond the right edge of what holds it."""
+READY = {
+    "ops": "[data-tb-view=table] .tb-rows .tb-row",
+    "profile": "[data-tb-view=profile][data-tb-state=ready] tbody tr",
+    "measured": "[data-tb-view=measured] tbody tr",
+    "trace": "[data-tb-view=trace][data-tb-state=ready]",
+    "netlist": "[data-tb-view=netlist] .tb-line",
+    "overrides": "[data-tb-view=overrides] tr[data-tb-override]",
+    "placements": "[data-tb-view=placements] tr[data-tb-placement]",
+    "memory": "[data-tb-view=memory] .tb-heat [data-tb-op]",
+    "diff": "[data-tb-view=diff] tr[data-tb-op]",
+    "passes": "[data-tb-view=passes] [data-tb-action=pass]",
+    "plots": "[data-tb-view=plots][data-tb-state=ready]",
+    "cluster": "[data-tb-view=cluster] [data-tb-chip]",
+}
+"""What a tab shows once it has all that it asks for; of others, that its code is there."""
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    """Two chips, an edit, a measured run: all tabs but the program's."""
+    session = Session(*encoder(5), "n300", name="encoder")
+    session.compile()
+    op = next(o for o, p in session.result.placement.ops.items() if p.size[0] > 1)
+    session.apply(ResizeOp(op, (1, 1)))
+    session.compile()
+    return session
+
+
+def cut_in_tabs(bare: Bare, shots: Path, width: int) -> dict[str, list[str]]:
+    page = bare.page
+    found = {}
+    for tab in page.locator("[role=tablist] [role=tab]:visible").all():
+        name = str(tab.get_attribute("data-tb-action")).removeprefix("tab-")
+        tab.click()
+        bare.sees(READY.get(name, f"[data-tb-view={name}]:not([data-tb-late])"))
+        settled(page)
+        page.screenshot(path=shots / f"width_{width}_{name}.png")
+        found[name] = page.evaluate(CUT)
+    return found
+
+
+@pytest.mark.parametrize("width", [1024, 1440, 1920])
+def test_no_tab_is_cut(browser: Any, session: Session, shots: Path, width: int) -> None:
+    with bare_page(browser, session, (width, 900), "light", {"height": 840}) as bare:
+        bare.sees("[data-tb-view=grid] .tb-tile")
+        session.load_profile(read_ops_perf_text(table(perceptron_rows()), "ops_perf_results.csv"))
+        bare.sees("[data-tb-action=tab-measured]:not([hidden])")
+        found = cut_in_tabs(bare, shots, width)
+        assert len(found) > len(READY) and {n: f for n, f in found.items() if f} == {}
+        assert bare.page.errors == []
