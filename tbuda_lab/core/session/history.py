@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.overrides import Override
@@ -13,13 +13,15 @@ from tbuda_lab.core.session.commands import ClearOp, Disable
 
 @dataclasses.dataclass(frozen=True)
 class EditStep:
-    """Commands that are done and undone together, and the states around them."""
+    """Commands that are done and undone together, and the states around them. off: the overrides that are switched off
+    after it, by kind and target, in the order they were; kept here, for who asks after each edit."""
 
     commands: tuple[Command, ...]
     label: str
     source: str
     before: Request
     after: Request
+    off: Mapping[tuple[str, str], Override] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,15 +91,21 @@ class History:
 
     def do(self, commands: tuple[Command, ...], label: str = "", source: str = "code") -> EditStep:
         """Apply commands as one step. What was taken back can no longer be done again."""
-        after = self.state
+        states = [self.state]
         for command in commands:
-            after = command.apply(after)
-        step = EditStep(commands, label or ", ".join(c.label for c in commands), source, self.state, after)
+            states.append(command.apply(states[-1]))
+        after, off = states[-1], self._off()
+        for command, before, behind in zip(commands, states, states[1:], strict=False):
+            off = _off_after(off, command, before, behind)
+        step = EditStep(commands, label or ", ".join(c.label for c in commands), source, self.state, after, off)
         self._done.append(step)
         self._undone.clear()
         self.log.append(Entry("do", step))
         self.state = after
         return step
+
+    def _off(self) -> Mapping[tuple[str, str], Override]:
+        return self._done[-1].off if self._done else {}
 
     def forget(self, step: EditStep, future: tuple[EditStep, ...]) -> bool:
         """The last step is as if it had never been made: what could be done again before it (`future`, next first) can
@@ -182,7 +190,8 @@ class History:
         state = self.state_of(name)
         if state is None or state == self.state:
             return None
-        step = EditStep((), f"back to {name}", "code", self.state, state)
+        off = _without(self._off(), state)  # a way back has no commands
+        step = EditStep((), f"back to {name}", "code", self.state, state, off)
         self._done.append(step)
         self._undone.clear()
         self.log.append(Entry("return", step, name))
@@ -204,7 +213,7 @@ class History:
         if not steps:
             return
         commands = tuple(c for s in steps for c in s.commands)
-        whole = EditStep(commands, label, steps[0].source, steps[0].before, steps[-1].after)
+        whole = EditStep(commands, label, steps[0].source, steps[0].before, steps[-1].after, steps[-1].off)
         self._done[depth:] = [whole]
         at = self._position(steps[0])
         marks = [e for e in self.log[at:] if e.what in ("checkpoint", "placement")]
@@ -229,27 +238,27 @@ def disabled_overrides(history: Sequence[EditStep]) -> tuple[Override, ...]:
 
     To switch one on again, apply it: `session.apply(override)`.
     """
-    dropped: dict[tuple[str, str], Override] = {}
-    for step in history:
-        state = step.before
-        for command in step.commands:
-            after = command.apply(state)
-            if isinstance(command, Disable):
-                removed = [o for o in state.overrides if o not in after.overrides and isinstance(o.target, str)]
-                dropped |= {(o.kind, str(o.target)): o for o in removed}
-            elif isinstance(command, ClearOp):
-                dropped = {
-                    k: o
-                    for k, o in dropped.items()
-                    if k[1] != command.op or (command.kinds and k[0] not in command.kinds)
-                }
-            for override in after.overrides:
-                if isinstance(override.target, str):
-                    dropped.pop((override.kind, override.target), None)
-            state = after
-        for override in step.after.overrides:  # a way back has no commands
-            dropped.pop((override.kind, str(override.target)), None)
-    return tuple(dropped.values())
+    return tuple(history[-1].off.values()) if history else ()
+
+
+def _off_after(
+    off: Mapping[tuple[str, str], Override], command: Command, before: Request, after: Request
+) -> dict[tuple[str, str], Override]:
+    """What is switched off after a command, of what was before it."""
+    result = dict(off)
+    if isinstance(command, Disable):
+        removed = [o for o in before.overrides if o not in after.overrides and isinstance(o.target, str)]
+        result |= {(o.kind, str(o.target)): o for o in removed}
+    elif isinstance(command, ClearOp):
+        kinds = command.kinds
+        result = {k: o for k, o in result.items() if k[1] != command.op or (kinds and k[0] not in kinds)}
+    return _without(result, after)
+
+
+def _without(off: Mapping[tuple[str, str], Override], state: Request) -> dict[tuple[str, str], Override]:
+    """Without those that a state has set again."""
+    present = {(o.kind, o.target) for o in state.overrides if isinstance(o.target, str)}
+    return {key: override for key, override in off.items() if key not in present}
 
 
 def sources(history: Sequence[EditStep]) -> dict[tuple[str, str], str]:
