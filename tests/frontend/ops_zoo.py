@@ -336,6 +336,21 @@ CASES: list[Case] = [
     ("column_stack", lambda x: torch.column_stack([x[0], x[0] + 1, x[0, :, 0]]), X),
     ("argmax all", lambda x: x.argmax(), X),
     ("cumsum", lambda x: x.cumsum(1), X),
+    (
+        "any all of numbers",
+        lambda x: torch.stack([w(v, -1).to(torch.uint8) for w in (torch.any, torch.all) for v in (x.round(), x.int())]),
+        X,
+    ),
+    ("any all, whole", lambda x: torch.stack([x.any(), (x.abs() > 9).int().any(), x.all(), (x * 0).all()]), X),
+    (
+        "any all of nan, bytes",
+        lambda x: (
+            (x.sign() - 1).sqrt().any(1),
+            torch.log(x.sign()).all(1),
+            (x > 0).to(torch.uint8).any(2, keepdim=True),
+        ),
+        X,
+    ),
     ("any all", lambda x: torch.stack([(x > 1).any(-1), (x > -1).all(-1)]), X),
     # whole pieces
     ("lstm", nn.LSTM(8, 5, batch_first=True), X),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import warnings
 from typing import Any
 
 import numpy as np
@@ -36,15 +35,15 @@ def _is_amd() -> bool:
 
 
 def tensor(torch: Any, x: Array) -> Any:
-    """x as a tensor on the same memory."""
-    if not x.flags.writeable:
-        _accept_readonly(torch)
-    return torch.from_numpy(x)
+    """x as a tensor on the same memory. Nothing writes to operands here, so that a read-only array is shown to torch as
+    one that may be written to: it would warn of it, and turning warnings off is for a whole process."""
+    return torch.from_numpy(x if x.flags.writeable else np.asarray(_Unmarked(x)))
 
 
-@functools.cache
-def _accept_readonly(torch: Any) -> None:
-    """torch warns of the first array that nobody may write to. Nothing writes to operands here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.from_numpy(np.broadcast_to(np.zeros(1, np.float32), (2,)))
+class _Unmarked:
+    """The memory of an array without the mark that it is read-only."""
+
+    def __init__(self, x: Array) -> None:
+        self.array = x  # which keeps the memory
+        interface = x.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}

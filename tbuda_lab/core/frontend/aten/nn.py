@@ -25,6 +25,7 @@ from tbuda_lab.core.ops import (
     LogSoftmax,
     Matmul,
     Multiply,
+    NotEqual,
     Reciprocal,
     ReduceAvg,
     ReduceMax,
@@ -381,10 +382,10 @@ def cumsum(c: Call) -> str:
 
 @maps("aten.any", "aten.all")
 def any_or_all(c: Call) -> str:
-    """Truth over dims: the largest (or smallest) of the truth values."""
-    if c.dtype_of() != torch.bool:
-        raise CannotMap("any and all of numbers; compare with zero first")
+    """Truth over dims: the largest (or smallest) of the truth values. A number is true that is not zero, NaN too."""
     x, negate = c.x(), c.target._schema.name == "aten::all"
+    if c.dtype_of() != torch.bool:
+        x = c.op(NotEqual(), x, c.constant(0.0))
     one = c.constant(1.0)
     x = c.op(Subtract(), one, x) if negate else x
     y = reduce_dims(c, x, ReduceMax, dims_of(c, len(c.shape(x))))
