@@ -32,7 +32,8 @@ export const VIEWS: Record<string, new (store: Store) => View> = {
   plots: late('plots'),
   profile: late('profile'),
   measured: late('measured'),
-  placements: late('placements')
+  placements: late('placements'),
+  explore: late('explore')
 };
 
 /** A view in its root. The root carries the session's name, and takes what the menu of JupyterLab asks of a view. */

@@ -7,6 +7,7 @@ import sys
 import threading
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -285,6 +286,63 @@ def test_the_picture_has_every_trial_and_answers_clicks(undisturbed: Path, tmp_p
     view.receive({"do": "dance"})
     assert "unknown" in view.message
     view.close()
+    exploration.close()
+
+
+def test_the_tab_begins_follows_opens_and_exports(tmp_path: Path) -> None:
+    """What a page asks of a session's hub, and what it hears."""
+    pytest.importorskip("anywidget")
+    from tbuda_lab.widgets.handlers.session_hub import hub_of, hubs
+    from tbuda_lab.widgets.protocol import dispatch
+
+    heard: list[dict[str, Any]] = []
+    over = threading.Event()
+
+    class Page:
+        """A view that keeps what it is told."""
+
+        def post(self, message: dict[str, Any], buffers: list[bytes]) -> None:
+            heard.append(message)
+            over.set()
+
+        def selection_changed(self, selection: dict[str, Any]) -> None: ...
+
+        def wants(self, key: str) -> bool:
+            return False
+
+    page, own = Page(), session()
+    hub = hub_of(own)
+
+    def ask(**content: Any) -> dict[str, Any]:
+        """The answer to a message."""
+        heard.clear()
+        dispatch(hub, page, content)
+        while not any(m["type"] == "edited" for m in heard):
+            assert over.wait(60)
+            over.clear()
+        return next(m for m in heard if m["type"] == "edited")
+
+    assert "nothing was explored" in ask(type="explore_open", n=0)["text"]
+    assert "no number of a trial" in ask(type="explore", batches="1", objectives="speed")["text"]
+    assert not ask(type="explore", devices="n151")["ok"] and not ask(type="explore", batches="x")["ok"]
+    assert not ask(type="explore", batches="1", budget="many")["ok"] and not ask(type="explore")["ok"]
+    assert ask(type="explore", devices="n150,n150+grid=2x2", batches="1,4", harvest="0,3")["ok"]
+    exploration = own.exploration
+    assert exploration is not None and len(exploration.wait(120)) == 8
+    picture = hub.frame("explore").meta["picture"]
+    assert [t["n"] for t in picture["trials"]] == list(range(8)) and picture["progress"]["done"] == 8
+    first = next(t["n"] for t in picture["trials"] if t["state"] == "done")
+    assert ask(type="explore_open", n=first)["ok"]
+    opened = next(m["session"] for m in heard if m["type"] == "explore_opened")
+    its = next(h for h in hubs() if h.id == opened)
+    its.wait(60)
+    assert its.session.device.name == picture["trials"][first]["point"]["device"]
+    assert its.session.compile().placement.ops
+    assert ask(type="explore_compare", a=first, b=first + 1)["ok"] and hub.frame("diff") is not None
+    for what, name in (("csv", "explore.csv"), ("overrides", f"trial-{first}.json")):
+        assert ask(type="explore_export", what=what, n=first)["ok"] and (exploration.folder / name).is_file()
+    assert not ask(type="explore_export", what="../x")["ok"] and not ask(type="explore_open", n=99)["ok"]
+    assert not ask(type="explore_open", n="0")["ok"] and ask(type="explore_cancel")["ok"]
     exploration.close()
 
 

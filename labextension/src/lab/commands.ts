@@ -48,7 +48,7 @@ export const CATEGORY = 'Tensix';
 /** Views that can have a tab of their own. */
 export const NAMES: Record<string, string> = {
   bringup: 'Workbench', graph: 'Graph', grid: 'Core Grid', table: 'Ops', trace: 'Timeline', netlist: 'Netlist', overrides: 'Overrides',
-  memory: 'Memory', diff: 'Comparison', passes: 'Passes', cluster: 'Cluster', placements: 'Placements', program: 'Program', plots: 'Plots', problems: 'Problems', inspector: 'Inspector'
+  memory: 'Memory', diff: 'Comparison', passes: 'Passes', cluster: 'Cluster', placements: 'Placements', explore: 'Explore', program: 'Program', plots: 'Plots', problems: 'Problems', inspector: 'Inspector'
 };
 
 interface Simple {
@@ -81,6 +81,9 @@ interface Deps {
   palette: ICommandPalette | null;
   openTab: (place: Place, view: string) => void;
 }
+
+/** How often, and after how many ms each, a session that was just made is looked for among those of its kernel. */
+const TOLD_TIMES = 200, TOLD = 100;
 
 export function addCommands({ app, sessions, current, palette, openTab }: Deps): void {
   const { commands } = app;
@@ -144,6 +147,17 @@ export function addCommands({ app, sessions, current, palette, openTab }: Deps):
   document.addEventListener('tb-tab', event => {
     const view = (event as CustomEvent<string>).detail;
     if (view in NAMES) void commands.execute(COMMAND.openView, { view });
+  });
+  // A point of an exploration is a session of its own: it gets a tab as soon as its kernel tells of it.
+  document.addEventListener('tb-session', event => {
+    const id = (event as CustomEvent<string>).detail;
+    const kernel = current.place?.kernel;
+    const open = (left: number) => {
+      const info = kernel?.sessions.find(session => session.id === id);
+      if (kernel && info) openTab({ kernel, info }, 'bringup');
+      else if (kernel && left > 0) setTimeout(() => open(left - 1), TOLD);
+    };
+    open(TOLD_TIMES);
   });
   commands.addCommand(COMMAND.openGrid, {
     label: args => `Open Core Grid${inside(args)}`, caption: 'Open the core grid of the session in its own tab', icon, isEnabled: has,

@@ -25,7 +25,7 @@ export class BringUp implements View {
     let show: (id: string, count: number) => void = (id, count) => badges.set(id, count);
     const problems = new ProblemsView(store, n => show('problems', n));
     const tabs = new Tabs([
-      ['ops', 'Ops', table], ['profile', 'Profile', new LazyView(store, 'profile')], ['measured', 'Measured', new LazyView(store, 'measured')], ['trace', 'Timeline', new LazyView(store, 'trace')], ['netlist', 'Netlist', new LazyView(store, 'netlist')], ['overrides', 'Overrides', new LazyView(store, 'overrides')], ['placements', 'Placements', new LazyView(store, 'placements')],
+      ['ops', 'Ops', table], ['profile', 'Profile', new LazyView(store, 'profile')], ['measured', 'Measured', new LazyView(store, 'measured')], ['trace', 'Timeline', new LazyView(store, 'trace')], ['netlist', 'Netlist', new LazyView(store, 'netlist')], ['overrides', 'Overrides', new LazyView(store, 'overrides')], ['placements', 'Placements', new LazyView(store, 'placements')], ['explore', 'Explore', new LazyView(store, 'explore')],
       ['memory', 'Memory', new LazyView(store, 'memory')], ['diff', 'Diff', new LazyView(store, 'diff')], ['passes', 'Passes', new LazyView(store, 'passes')],
       ['plots', 'Plots', new LazyView(store, 'plots')], ['cluster', 'Cluster', new LazyView(store, 'cluster')], ['program', 'Program', new LazyView(store, 'program')], ['problems', 'Problems', problems]
     ]);

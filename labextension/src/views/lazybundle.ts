@@ -1,5 +1,7 @@
 /** What is not in the bundle of the views: everything that is seldom the first thing seen. See `lazyview.ts`. */
 import { CLOSER_VIEWS, type CloserName, type StyledView } from './closerviews.js';
+import exploreStyle from './explore/explore.raw.css';
+import { ExploreTab } from './explore/view.js';
 import { ExportDialog } from './export.js';
 import { ImageFile } from './netlistfile.js';
 import memoryStyle from './memory.raw.css';
@@ -18,7 +20,7 @@ import { SearchPanel } from './grid/search.js';
 import searchStyle from './grid/search.raw.css';
 import { WhyPanel } from './why.js';
 
-export type LazyName = CloserName | 'netlist' | 'overrides' | 'plots' | 'program' | 'profile' | 'placements' | 'search' | 'imagefile';
+export type LazyName = CloserName | 'netlist' | 'overrides' | 'plots' | 'program' | 'profile' | 'placements' | 'explore' | 'search' | 'imagefile';
 
 /** Views by the name that their Python class gives them, each with the style sheet that it alone needs. */
 export const LAZY_VIEWS: Record<LazyName, StyledView> = {
@@ -28,6 +30,7 @@ export const LAZY_VIEWS: Record<LazyName, StyledView> = {
   plots: { make: PlotsView, style: plotsStyle },
   profile: { make: ProfileView, style: profileStyle },
   placements: { make: PlacementsView, style: placementsStyle },
+  explore: { make: ExploreTab, style: exploreStyle },
   search: { make: SearchPanel, style: searchStyle },
   program: { make: ProgramView, style: programStyle },
   imagefile: { make: ImageFile, style: memoryStyle }

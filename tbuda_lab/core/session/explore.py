@@ -283,6 +283,17 @@ def space_of(session: CompileSession, space: Mapping[str, Any]) -> Space:
     return make_space(axes, sets)
 
 
+def point_values(name: str, words: Sequence[str]) -> list[Any]:
+    """Values of an axis from texts: whole numbers for batches and harvested rows, else as they are. Raises
+    `InputError`."""
+    if name not in ("batches", "harvest"):
+        return list(words)
+    wrong = next((word for word in words if not word.isdecimal()), None)
+    if wrong is not None:
+        raise InputError(f"{name}: {wrong!r} is not a whole number")
+    return [int(word) for word in words]
+
+
 def file_overrides(path: Path) -> tuple[Override, ...]:
     """The overrides of a file: of a `*.buda.json` session the last ones, else a file of overrides. Raises
     `InputError`."""

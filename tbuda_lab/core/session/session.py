@@ -47,7 +47,8 @@ class Session(CompileSession):
     "compiled"(result), "run"(done, total), "ran"(outputs), "problem"(diagnostic), "edited"(label) after every change of
     options or overrides, undo and redo included, "stale"(bool), "live"(LiveStep) at most four times a second while it
     runs, "checked"(OpChecks), "verified"(list of Comparison), "trained"(TrainingStep) after every step of `train`,
-    "training"(TrainingProgress) then and when it pauses or ends, "cancelled"() when a compile or run stopped early,
+    "training"(TrainingProgress) then and when it pauses or ends, "explores"(Explore) when one was made,
+    "cancelled"() when a compile or run stopped early,
     "measured"(MeasuredOverlay) when a profile was loaded.
     Listeners run in the thread that works.
 
@@ -57,6 +58,8 @@ class Session(CompileSession):
     @functools.cached_property
     def _measured(self) -> Measured:
         return Measured(self._state, self.compiles)
+
+    _exploration: Explore | None = None
 
     @classmethod
     def open(
@@ -202,7 +205,14 @@ class Session(CompileSession):
         that no axis says are this session's. settings: objectives, require, sampler, budget, engine, seed, out,
         trial_seconds, send_weights (see `Explore`). Nothing is compiled before `start`, `run` or `wait`. Raises
         `InputError` for what cannot be explored."""
-        return Explore(self, space, **settings)
+        self._exploration = Explore(self, space, **settings)
+        self._state.events.emit("explores", self._exploration)
+        return self._exploration
+
+    @property
+    def exploration(self) -> Explore | None:
+        """The last one that `explore` gave; None before."""
+        return self._exploration
 
     # -- exports -----------------------------------------------------------------------------------------------
     def export(self, what: str, path: str | Path | None = None, **settings: Any) -> exports.Export:

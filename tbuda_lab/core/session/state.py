@@ -61,6 +61,7 @@ EVENTS = (
     "stale",
     "live",
     "checked",
+    "explores",
     "verified",
     "trained",
     "training",

@@ -21,6 +21,7 @@ from tbuda_lab.core.run_control import wait_for
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import MIN_PCC, Comparison
 from tbuda_lab.widgets.handlers.edit_controller import EditController
+from tbuda_lab.widgets.handlers.explore import follow
 from tbuda_lab.widgets.handlers.gc_policy import GC_POLICY
 from tbuda_lab.widgets.handlers.runs import RunController, errors_frame
 from tbuda_lab.widgets.protocol import CHUNK, LABELS, FramePacket, StatusBoard, answers, same
@@ -70,6 +71,7 @@ class Hub:
         session.on("verified", self._on_comparisons)
         session.on("problem", lambda _: self._problem())
         session.on("cancelled", self._on_cancel)
+        session.on("explores", lambda exploration: follow(self, exploration))
         self.publish([summary_frame(session.device, session.name), problems_frame(session.problems)])
         if session.result is not None:
             self._done_already()

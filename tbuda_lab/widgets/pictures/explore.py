@@ -1,7 +1,8 @@
-"""The picture of an exploration as data for `explore.js`, and as one page that works offline."""
+"""The picture of an exploration as data for the page, and as one page that works offline."""
 
 from __future__ import annotations
 
+import base64
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,15 +10,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.explore import NUMBERS, Objective, Plan, Trial, front, holding, plan_of, read, read_placement
 from tbuda_lab.core.files import atomic_text
-from tbuda_lab.core.session.explore import command_words, table_of
+from tbuda_lab.core.session.explore import Explore, command_words, table_of
 
-SCRIPT = Path(__file__).with_name("explore.js")
+SCRIPT = Path(__file__).parents[1] / "static" / "explore.js"
+"""Bundled from `labextension/src/explorepage.ts`."""
 THUMBNAILS = 300
 """Trials whose epochs are drawn, those of the front first."""
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+_POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data:"
 
 
 def picture_data(
@@ -29,7 +31,7 @@ def picture_data(
     progress: Mapping[str, Any],
     running: bool = False,
 ) -> dict[str, Any]:
-    """What `explore.js` draws: axes, numbers with unit and direction, a row a trial. progress: done, total,
+    """What a page draws: axes, numbers with unit and direction, a row a trial. progress: done, total,
     seconds_left."""
     directions = {name: number.better for name, number in NUMBERS.items()}
     directions |= {o.number: o.direction for o in plan.objectives}
@@ -57,6 +59,13 @@ def picture_data(
         "trials": rows,
         "grids": {name: record["grid"] for name, record in epochs.items() if "grid" in record},
     }
+
+
+def picture_of(exploration: Explore) -> dict[str, Any]:
+    """The picture of an exploration as it stands."""
+    e, p = exploration, exploration.progress
+    progress = {"done": p.done, "total": p.total, "seconds_left": p.seconds_left}
+    return picture_data(e.plan, e.trials, e.stale, e.folder, e.session.name, progress, e.running)
 
 
 def _row(plan: Plan, trial: Trial, stale: bool, epochs: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,6 +198,14 @@ def _shown(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def explore_script() -> str:
+    """The script of the picture. Raises `OutputError` where the front end is not built."""
+    try:
+        return SCRIPT.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise OutputError("the front end is not built: run `make front-end`, or install the wheel") from None
+
+
 def explore_html(folder: Path, keep_old: bool = True) -> str:
     """One page: no request leaves it. Where scripts are off, the table shows. Raises `InputError`."""
     record = read(folder)
@@ -198,7 +215,7 @@ def explore_html(folder: Path, keep_old: bool = True) -> str:
     cells = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
     table = f"<table><tr>{''.join(f'<th>{escape(c)}</th>' for c in head)}</tr>{cells}</table>"
     twin = front_svg(plan, [record.trials[n] for n in sorted(record.trials)])
-    script = SCRIPT.read_text(encoding="utf-8").replace("</script", "<\\/script")
+    script = base64.b64encode(explore_script().encode()).decode("ascii")
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -210,14 +227,12 @@ def explore_html(folder: Path, keep_old: bool = True) -> str:
 @media (prefers-color-scheme: dark) {{ body {{ background: #1b212a; }} }}</style>
 </head>
 <body>
-<main id="explore" class="tx-auto"></main>
+<main id="explore"></main>
 <noscript>{twin}{table}</noscript>
 <script type="application/json" id="data">{data}</script>
-<script type="module">{script}
-const style = document.createElement('style');
-style.textContent = STYLE;
-document.head.append(style);
-draw(document.getElementById('explore'), null)(JSON.parse(document.getElementById('data').textContent));
+<script type="module">
+import {{ draw }} from 'data:text/javascript;base64,{script}';
+draw(document.getElementById('explore'), JSON.parse(document.getElementById('data').textContent));
 </script>
 </body>
 </html>

@@ -13,12 +13,12 @@ import traitlets
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
-from tbuda_lab.widgets.handlers import exports, frames, placements, queries, runs
+from tbuda_lab.widgets.handlers import explore, exports, frames, placements, queries, runs
 from tbuda_lab.widgets.handlers.session_hub import Hub, cell_number, hub_of
 from tbuda_lab.widgets.pictures import fragments, plots
 from tbuda_lab.widgets.protocol import dispatch
 
-HANDLER_MODULES = (queries, exports, frames, placements, runs, plots)
+HANDLER_MODULES = (queries, exports, frames, placements, explore, runs, plots)
 """Imported for the messages that they answer."""
 BUNDLE = pathlib.Path(__file__).parents[1] / "static" / "widget.js"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,15 +10,13 @@ from typing import Any
 import anywidget
 import traitlets
 
-from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.explore import plan_of, read
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.explore import Explore
+from tbuda_lab.widgets.handlers.explore import Follower, exported, number_of
 from tbuda_lab.widgets.pictures import fragments
-from tbuda_lab.widgets.pictures.explore import SCRIPT, explore_fragment, folder_data, picture_data
-
-EVERY = 0.5
-"""Seconds between two pictures of a running exploration, at least."""
+from tbuda_lab.widgets.pictures.explore import explore_fragment, explore_script, folder_data, picture_of
 
 
 class ExploreView(anywidget.AnyWidget):
@@ -28,7 +24,8 @@ class ExploreView(anywidget.AnyWidget):
 
     A click shows a trial and the command that makes it, two with Ctrl can be compared. "Open on the grid" makes
     `opened`, a session on that trial, and calls `on_open(session)`; comparing makes `diff` and calls `on_diff(diff)`;
-    exporting writes `trial-N.json` into the exploration's folder. `message` says what came of the last click.
+    exporting writes `trial-N.json`, `explore.csv` or
+    `explore.parquet` into the exploration's folder. `message` says what came of the last click.
     """
 
     picture = traitlets.Dict().tag(sync=True)
@@ -41,39 +38,25 @@ class ExploreView(anywidget.AnyWidget):
         on_open: Callable[[Session], None] | None = None,
         on_diff: Callable[[Any], None] | None = None,
     ) -> None:
-        self._esm = SCRIPT.read_text(encoding="utf-8")
+        self._esm = explore_script()
         self.exploration = source if isinstance(source, Explore) else None
         self.opened: Session | None = None
         self.diff: Any = None
         self._on_open, self._on_diff = on_open, on_diff
         self._folder = source.folder if isinstance(source, Explore) else Path(source)
-        self._lock, self._last = threading.Lock(), 0.0
         self._stop: Callable[[], None] = lambda: None
         super().__init__()
         if isinstance(source, Explore):
             self.refresh()
-            self._stop = source.on_change(lambda _: self._follow())
+            self._stop = source.on_change(Follower(lambda _: self.refresh()))
         else:
             self.picture = folder_data(self._folder)
         self.on_msg(lambda _, content, __: self.receive(content))
 
-    def _follow(self) -> None:
-        """A picture after a trial, but for those that follow another too soon; the last one always."""
-        assert self.exploration is not None
-        with self._lock:
-            over = self.exploration.progress.done >= self.exploration.progress.total or not self.exploration.running
-            if not over and time.monotonic() - self._last < EVERY:
-                return
-            self._last = time.monotonic()
-            self.refresh()
-
     def refresh(self) -> None:
         """Show what there is now."""
-        e = self.exploration
-        if e is not None:
-            p = e.progress
-            progress = {"done": p.done, "total": p.total, "seconds_left": p.seconds_left}
-            self.picture = picture_data(e.plan, e.trials, e.stale, e.folder, e.session.name, progress, e.running)
+        if self.exploration is not None:
+            self.picture = picture_of(self.exploration)
 
     def _fragment(self) -> str:
         e = self.exploration
@@ -111,30 +94,21 @@ class ExploreView(anywidget.AnyWidget):
         e = self.exploration
         if e is None or not isinstance(content, dict):
             return "a folder alone can be looked at: session.explore or Explore.resume opens its points"
-
-        def number(name: str) -> int:
-            value = content.get(name)
-            if type(value) is not int:
-                raise InputError(f"{name} is the number of a trial, not {value!r}")
-            return value
-
         if content.get("do") == "cancel":
             e.cancel()
             return "cancelled"
         if content.get("do") == "open":
-            opened = e.open(number("n"))
+            opened = e.open(number_of(content, "n"))
             assert isinstance(opened, Session)  # as the exploration's own is
             self.opened = opened
             if self._on_open is not None:
                 self._on_open(opened)
-            return f"trial {number('n')} is view.opened"
+            return f"trial {content['n']} is view.opened"
         if content.get("do") == "compare":
-            self.diff = e.compare(number("a"), number("b"))
+            self.diff = e.compare(number_of(content, "a"), number_of(content, "b"))
             if self._on_diff is not None:
                 self._on_diff(self.diff)
             return "the comparison is view.diff"
         if content.get("do") == "export":
-            path = e.folder / f"trial-{number('n')}.json"
-            e.export(number("n"), path)
-            return f"wrote {path}"
+            return exported(e, content)
         return f"unknown message {str(content)[:60]}"

@@ -47,6 +47,7 @@ TABS = (
     "netlist",
     "overrides",
     "placements",
+    "explore",
     "memory",
     "diff",
     "passes",
