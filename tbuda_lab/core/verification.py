@@ -101,7 +101,7 @@ def measure_error(name: str, expected: np.ndarray, got: np.ndarray) -> TensorErr
         raise ValueError(f"{name}: {np.shape(expected)} against {np.shape(got)}")
     if not a.size:
         return TensorError(name, 1.0, 0.0, 0.0)
-    scale, other = float(np.abs(a).max()), float(np.abs(b).max())
+    scale, other = _largest(a), _largest(b)
     if not (np.isfinite(scale) and np.isfinite(other)):
         base = compare(name, expected, got)
         finite = np.isfinite(a) & np.isfinite(b)
@@ -109,20 +109,48 @@ def measure_error(name: str, expected: np.ndarray, got: np.ndarray) -> TensorErr
             bad = np.inf if not np.isfinite(base.max_abs) else 0.0
             return TensorError(name, base.pcc, base.max_abs, base.scale, relative_l2=bad)
         return measure_error(name, a[finite], b[finite])
-    unit = max(scale, other, float(np.finfo(np.float32).tiny))
-    a, b = a / unit, b / unit
+    unit = max(scale, other)
+    if not 1e-12 < unit < 1e12:  # squares would leave float32
+        unit = max(unit, float(np.finfo(np.float32).tiny))
+        a, b = a / unit, b / unit
+    else:
+        unit = 1.0
     difference = a - b
-    largest = max(float(difference.max()), -float(difference.min())) * unit
-    length, off = float(np.sqrt(a @ a)), float(np.sqrt(difference @ difference))
-    da, db = a - a.mean(dtype=np.float64), b - b.mean(dtype=np.float64)
-    spread, other_spread = float(da @ da), float(db @ db)
-    flat = np.sqrt(spread / a.size) * unit <= _NEARLY_CONSTANT * scale
+    largest = _largest(difference) * unit
+    whole, off = float(np.vdot(a, a)), float(np.vdot(difference, difference))
+    mean, shift = float(a.mean()), float(difference.mean())
+    spread = whole - a.size * mean**2
+    if spread < 0.1 * whole:  # what is left of a difference of near numbers
+        centred = a - np.asarray(mean, a.dtype)
+        spread = float(np.vdot(centred, centred))
+    flat = np.sqrt(max(spread, 0.0) / a.size) * unit <= _NEARLY_CONSTANT * scale
     if flat:
         pcc = 1.0 if largest <= max(1e-2 * scale, 1e-6) else 0.0
     else:
-        pcc = float(np.clip(da @ db / np.sqrt(spread * other_spread), -1.0, 1.0)) if other_spread else 0.0
-    relative_l2 = off / length if length else off * unit
+        pcc = _correlation_by_difference(a, difference, mean, shift, spread, off - a.size * shift**2)
+    relative_l2 = float(np.sqrt(off / whole)) if whole else float(np.sqrt(off)) * unit
     return TensorError(name, pcc, largest, scale, relative_l2=relative_l2, constant=bool(flat))
+
+
+def _largest(values: np.ndarray) -> float:
+    """The largest magnitude, without a copy; NaN where there is one."""
+    return max(float(values.max()), -float(values.min()))
+
+
+def _correlation_by_difference(
+    a: np.ndarray, difference: np.ndarray, mean: float, shift: float, spread: float, apart: float
+) -> float:
+    """Pearson's correlation of a and a - difference. spread, apart: squared lengths of both about their means.
+
+    With u and v about their means, |u - v|^2 = (|u| - |v|)^2 + 2 |u| |v| (1 - r): near 1 nothing is cancelled.
+    """
+    u = a - np.asarray(mean, a.dtype)
+    w = difference - np.asarray(shift, a.dtype)
+    other = spread - 2 * float(np.vdot(u, w)) + max(apart, 0.0)
+    if other <= 0:
+        return 0.0
+    long, short = np.sqrt(spread), np.sqrt(other)
+    return float(np.clip(1 - (max(apart, 0.0) - (long - short) ** 2) / (2 * long * short), -1.0, 1.0))
 
 
 def compare_tensors(name: str, expected: Any, got: Any) -> Comparison:

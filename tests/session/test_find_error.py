@@ -19,7 +19,7 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.find_error.goldens import read_goldens
 from tbuda_lab.core.verification import measure_error
-from tests.faults.judge import clean, try_fault
+from tests.faults.judge import clean, session_with, try_fault
 from tests.faults.models import make
 
 FELT = [
@@ -37,6 +37,15 @@ def test_planted_faults_are_found_with_op_and_stage(model: str, kind: str) -> No
     outcome = next(o for seed in range(5) if (o := try_fault(model, kind, random.Random(seed))) is not None)
     assert outcome.right, f"{outcome.fault.op} at {outcome.fault.stage}: {outcome.report}"
     assert "first wrong at" in str(outcome.report)
+
+
+def test_a_fault_in_a_product_that_has_taken_over_its_relu_is_not_laid_to_the_next_op() -> None:
+    session, every = clean("mlp")
+    fault = next(f for f in every if (f.kind, f.stage, f.op) == ("off-by-one slice", "lowered", "0.matmul"))
+    faulty = session_with("mlp", session, fault)
+    assert faulty is not None and "relu" in str(faulty.compile().lowered["0.matmul"].op)
+    report = faulty.find_error()
+    assert (report.stage, report.op) == ("lowered", "0.matmul")
 
 
 @pytest.mark.parametrize("model", ["mlp", "causal", "residual"])

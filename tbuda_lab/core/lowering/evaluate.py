@@ -91,7 +91,7 @@ def leaf_value(node: Node, feeds: Mapping[str, Tensor]) -> Tensor:
     if node.name in feeds:
         value = feeds[node.name]
     elif node.value is not None:
-        value = torch.from_numpy(node.value.copy())
+        value = torch.from_numpy(node.value if node.value.flags.writeable else node.value.copy())  # torch warns else
     else:
         raise GraphError(f"{node.kind.value} {node.name!r} has no value; given were {sorted(feeds)}")
     value = plain(value)
@@ -113,6 +113,8 @@ def _size(node: Node) -> int:
 def pad_to_tiles(value: Tensor) -> Tensor:
     """(z, R, C) with R and C filled up to whole tiles: zeros, but a size of 1 is repeated through its tile."""
     z, rows, cols = value.shape
+    if rows > 1 and cols > 1 and not rows % TILE and not cols % TILE:
+        return value
     out = value.new_zeros((z, -(-rows // TILE) * TILE, -(-cols // TILE) * TILE))
     out[:, :rows, :cols] = value
     if rows == 1:
@@ -170,7 +172,12 @@ def _run(node: Node, x: list[Tensor]) -> Tensor | None:
         y = _splice(op, x)
     elif isinstance(op, HwFused):
         y = _fused_op(op, x)
-    if y is None or not isinstance(op, HwOp) or op.relu is None:
+    return y if y is None or not isinstance(op, HwOp) else packed(op, y)
+
+
+def packed(op: HwOp, y: Tensor) -> Tensor:
+    """A result as the packer leaves it: through its relu, where the op has one."""
+    if op.relu is None:
         return y
     threshold = op.relu.threshold
     if op.relu.mode == "min":

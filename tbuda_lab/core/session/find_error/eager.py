@@ -6,6 +6,7 @@ importer is trusted. A traced op whose value the module never had is wrong if it
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -51,7 +52,7 @@ class Fingerprints:
             flat = np.nan_to_num(flat, nan=1.0, posinf=2.0, neginf=3.0).clip(-1e15, 1e15)
             size = float(np.sqrt(np.vdot(flat, flat)))
         size += 1e-30
-        return np.array([size, float(flat.sum(dtype=np.float64)) / size, float(np.vdot(flat, weights)) / size])
+        return np.array([size, float(flat.sum()) / size, float(np.vdot(flat, weights)) / size])
 
     def add(self, value: Tensor) -> None:
         if value.numel() and value.device.type == "cpu" and not isinstance(value, torch._subclasses.FakeTensor):
@@ -71,13 +72,14 @@ def _core(shape: Iterable[int]) -> tuple[int, ...]:
     return tuple(n for n in shape if n != 1)
 
 
-def run_eagerly(module: torch.nn.Module, args: Any, kwargs: Any) -> tuple[list[Tensor], Fingerprints]:
-    """Outputs of the module in the mode that it is in, in the order of `torch.utils._pytree`, and all values on the
-    way."""
-    prints, own = Fingerprints(), own_copy(module)
-    with torch.no_grad(), classes_kept(module), _Recorder(prints):
+def run_eagerly(module: torch.nn.Module, args: Any, kwargs: Any, prints: Fingerprints | None = None) -> list[Tensor]:
+    """Outputs of the module in the mode that it is in, in the order of `torch.utils._pytree`. prints: takes all values
+    on the way."""
+    own = own_copy(module)
+    recorder = contextlib.nullcontext() if prints is None else _Recorder(prints)
+    with torch.no_grad(), classes_kept(module), recorder:
         returned = (module if own is None else own)(*args, **kwargs)
-    return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)], prints
+    return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 
 
 def unseen(graph: Graph, values: dict[str, Tensor], prints: Fingerprints, wrong: Iterable[str]) -> str:

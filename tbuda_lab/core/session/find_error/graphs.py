@@ -17,6 +17,7 @@ from tbuda_lab.core.graph.phases import evaluation_order
 
 Tensor = torch.Tensor
 Values = Mapping[str, Tensor]
+_MOST_PROOFS = 8  # suspects for which the rest of the graph is evaluated once more
 
 
 class GraphRun:
@@ -32,11 +33,12 @@ class GraphRun:
         self.users = graph.users()
         self.values: dict[str, Tensor] = {}
         for node in self.order:
-            value = self._value(node, self.values)
+            value = self.value_of(node, self.values)
             if value is not None:
                 self.values[node.name] = value
 
-    def _value(self, node: Node, values: Values) -> Tensor | None:
+    def value_of(self, node: Node, values: Values) -> Tensor | None:
+        """A node's value of others; None where it is not known."""
         return self._step(node, values) if all(s in values for s in node.sources) else None
 
     def replaced(self, forced: Values) -> dict[str, Tensor]:
@@ -46,7 +48,7 @@ class GraphRun:
         first = min((self.place[n] for n in forced), default=0)
         for node in self.order[first + 1 :]:
             if node.name not in forced and any(s in changed for s in node.sources):
-                value = self._value(node, overlay)
+                value = self.value_of(node, overlay)
                 if value is not None:
                     changed[node.name] = value
         return changed
@@ -110,18 +112,41 @@ class StageSearch:
         return [n for n in self.outputs if not self.errors[n] <= self.tolerance]
 
     def blame(self) -> tuple[str, tuple[str, ...]]:
-        """(op, ops that it stands for) of the first wrong one; ("", ()) where the outputs are right."""
+        """(op, ops that it stands for) of the first wrong one; ("", ()) where the outputs are right.
+
+        Suspects are ops that are wrong by themselves, with the reference for what they read: one evaluation of the
+        graph tells them all. Only they, few and in the order of the graph, are put to the proof.
+        """
         wrong = self.wrong()
         if not wrong:
             return "", ()
         reached = self._reached(wrong)
-        suspects = sorted((n for n in reached if n in self.known), key=self.run.place.__getitem__)
-        for name in suspects:
-            if self._heals({name}, wrong):
-                return name, self._region(name)
-        frontier = [n for n in suspects if not any(m in reached and m in self.known for m in self._before(n))]
-        name = (frontier or suspects or wrong)[0]
+        own = self._own_errors(reached)
+        suspects = [n for n, error in own.items() if not error <= self.tolerance] or list(own)
+        healing = (n for n in suspects[:_MOST_PROOFS] if self._heals({n}, wrong))
+        name = next(healing, (suspects or wrong)[0])
         return name, self._region(name)
+
+    def _own_errors(self, reached: set[str]) -> dict[str, float]:
+        """Of every known node that was reached, producers first, its error where all known values before it are those
+        of the reference."""
+        errors: dict[str, float] = {}
+        reference: dict[str, Tensor] = {}
+        overlay = _Over(reference, self.run.values)
+        for node in self.run.order:
+            name = node.name
+            if name not in reached:
+                continue
+            value = self.run.value_of(node, overlay) if any(n in reference for n in node.sources) else None
+            if name not in self.known:
+                if value is not None:
+                    reference[name] = value
+                continue
+            again = self.errors[name] if value is None else relative_error(self.known[name], self._view(name, value))
+            errors[name] = again
+            if not self._right(name):
+                reference[name] = self._force(name, self.known[name])
+        return errors
 
     def _heals(self, names: set[str], wrong: Sequence[str]) -> bool:
         forced = {n: self._force(n, self.known[n]) for n in names}
@@ -144,17 +169,6 @@ class StageSearch:
                     reached.add(source)
                     stack.append(source)
         return reached
-
-    def _before(self, name: str) -> set[str]:
-        """All that a node is made of."""
-        seen: set[str] = set()
-        stack = list(self.run.graph[name].sources)
-        while stack:
-            one = stack.pop()
-            if one not in seen:
-                seen.add(one)
-                stack.extend(self.run.graph[one].sources)
-        return seen
 
     def _region(self, name: str) -> tuple[str, ...]:
         """The op and those between it and the known values before it."""

@@ -16,47 +16,49 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, parse_format, round_to
 from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.lowering.data_formats import legal_formats
-from tbuda_lab.core.lowering.evaluate import leaf_value, op_value
+from tbuda_lab.core.lowering.evaluate import op_value
 from tbuda_lab.core.name_patterns import name_pattern
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.find_error.graphs import GraphRun, first_tile, relative_error
 from tbuda_lab.core.session.find_error.report import FormatCost, OpError
-from tbuda_lab.core.session.op_checks import lowered_inputs, whole_output
+from tbuda_lab.core.session.op_checks import whole_output
 from tbuda_lab.core.verification import TensorError, measure_error
 
 Tensor = torch.Tensor
 SLACK = 3.0
 """How much more than the rounding of its result an op may be off in golden mode: operands are rounded, too."""
 _FLOOR = 2e-3
+_FAR = 0.05  # of the largest magnitude: a tile that differs by more is pointed at
 _ENOUGH = 1 << 15
 _JUDGED = 4  # ops whose share of the outputs' error is worked out
 
 
 class NetlistRun:
     """One input through a netlist. got: by op its first output, (z, R, C) in whole tiles; leaves: what the ops read
-    from outside, as the host gave it."""
+    from outside, as the host gave it. runner: of this result and mode, one that keeps nothing from run to run."""
 
-    def __init__(self, result: CompileResult, mode: str, feed: dict[str, Tensor]) -> None:
-        self.mode, self.result = mode, result
-        runner = Runner(result, mode)
+    def __init__(
+        self, result: CompileResult, mode: str, feed: dict[str, Tensor], leaves: Mapping[str, Tensor], runner: Runner
+    ) -> None:
+        self.mode, self.result, self.leaves = mode, result, leaves
         seen: dict[str, np.ndarray] = {}
 
         def take(name: str, output: np.ndarray) -> None:
             if name not in seen:
                 seen[name] = np.array(output[0], array_type(output))
 
-        runner.executor.on_op = take
         sample = tuple(feed[n.name] for n in result.graph.inputs if n.name in feed)
-        rows = runner.run([sample] * result.options.microbatch)
+        before, runner.executor.on_op = runner.executor.on_op, take
+        try:
+            rows = runner.run([sample] * result.options.microbatch)
+        finally:
+            runner.executor.on_op = before
         self.outputs: dict[str, Tensor] = dict(zip(result.output_names, rows[0], strict=False))
         self.got = {n: torch.from_numpy(whole_output(result, n, seen[n])) for n in seen if n in result.placement.ops}
-        feeds = lowered_inputs(result, feed)
-        self.leaves: dict[str, Tensor] = {}
         self.lost: dict[str, float] = {}
-        with torch.no_grad():
-            for node in result.lowered:
-                if node.kind not in (NodeKind.OP, NodeKind.OUTPUT):
-                    self.leaves[node.name] = leaf_value(node, feeds)
+        self.ops: tuple[OpError, ...] = ()
+        self.errors: tuple[TensorError, ...] = ()
+        self._should: dict[str, Tensor | None] = {}
 
     def value(self, name: str) -> Tensor | None:
         found = self.got.get(name)
@@ -64,47 +66,56 @@ class NetlistRun:
 
     def should(self, node: Node) -> Tensor | None:
         """What an op should give of what it was given."""
-        operands = [self.value(s) for s in node.sources]
-        known = [x for x in operands if x is not None]
-        return op_value(node, known) if len(known) == len(operands) else None
+        if node.name not in self._should:
+            operands = [self.value(s) for s in node.sources]
+            known = [x for x in operands if x is not None]
+            self._should[node.name] = op_value(node, known) if len(known) == len(operands) else None
+        return self._should[node.name]
 
     def output_errors(self, expected: Mapping[str, Tensor]) -> tuple[TensorError, ...]:
         """What left the device against the reference, where both have it."""
         return tuple(
             measure_error(n, expected[n].double().numpy(), got.double().numpy())
             for n, got in self.outputs.items()
-            if n in expected and expected[n].shape == got.shape and got.is_floating_point()
+            if n in expected and expected[n].numel() == got.numel() and got.is_floating_point()
         )
 
 
-def op_errors(result: CompileResult, run: NetlistRun, reference: GraphRun) -> tuple[OpError, ...]:
-    """Every placed op that there is a reference for, in schedule order."""
+def op_errors(
+    result: CompileResult, run: NetlistRun, reference: GraphRun, tolerance: float | None = None
+) -> tuple[OpError, ...]:
+    """Every placed op that there is a reference for, in schedule order. tolerance: leave out those that agree with the
+    reference so far."""
     errors = []
     for name in result.placement.schedule:
-        if name not in run.got:
+        node, wanted = result.lowered[name], reference.values.get(name)
+        got = run.got.get(name)
+        if got is None or wanted is None:
             continue
-        node = result.lowered[name]
-        should, wanted = run.should(node), reference.values.get(name)
-        if should is None or wanted is None or should.shape != run.got[name].shape:
+        if tolerance is not None and relative_error(_logical(node, wanted), _logical(node, got)) <= tolerance:
             continue
-        own, got = _logical(node, should), _logical(node, run.got[name])
+        should = run.should(node)
+        if should is None or should.shape != got.shape:
+            continue
+        own, arrived = _logical(node, should), _logical(node, got)
         expected = 0.0 if run.mode == "exact" else SLACK * _rounding(result, node, run, should) + _FLOOR
+        isolated = measure_error(name, own.numpy(), arrived.numpy())
+        near = isolated.max_abs <= _FAR * isolated.scale
         errors.append(
             OpError(
                 name,
-                measure_error(name, own, got),
-                measure_error(name, _logical(node, wanted), got),
+                isolated,
+                measure_error(name, _logical(node, wanted).numpy(), arrived.numpy()),
                 expected,
-                first_tile(own, got, 0.05),
+                None if near else first_tile(own.numpy(), arrived.numpy(), _FAR),
             )
         )
     return tuple(errors)
 
 
-def _logical(node: Node, value: Tensor) -> np.ndarray:
+def _logical(node: Node, value: Tensor) -> Tensor:
     _, z, rows, cols = node.shape
-    array: np.ndarray = value[:z, :rows, :cols].numpy()
-    return array
+    return value[:z, :rows, :cols]
 
 
 def _rounding(result: CompileResult, node: Node, run: NetlistRun, should: Tensor) -> float:
