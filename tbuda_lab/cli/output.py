@@ -40,7 +40,7 @@ def output_folder(path: Path, results: Collection[str] = ()) -> Iterator[Path]:
     (one that a shell stands in, or a mount) gets the files one by one. Raises `OutputError`, also for a full disk.
     """
     path = Path(os.path.realpath(path))
-    result: list[Path] = []
+    new_folders: list[Path] = []
     try:
         if path.exists() and not path.is_dir():
             raise OutputError(f"cannot write {path}: it is a file; give a folder")
@@ -48,13 +48,13 @@ def output_folder(path: Path, results: Collection[str] = ()) -> Iterator[Path]:
         missing = [p for p in (parent, *parent.parents) if not p.exists()]
         for folder in reversed(missing):
             folder.mkdir()
-            result.append(folder)
+            new_folders.append(folder)
         if path.exists() and not os.access(path, os.W_OK):
             raise OutputError(f"cannot write {path}: permission denied; give a folder that is writable")
         room = contextlib.ExitStack()
         temporary = room.enter_context(temporary_folder(path))
     except OSError as error:
-        _remove_empty(result)
+        _remove_empty(new_folders)
         raise _refusal(path, error) from None
     try:
         try:
@@ -68,10 +68,10 @@ def output_folder(path: Path, results: Collection[str] = ()) -> Iterator[Path]:
             _swap(temporary, path, results)
         except OSError as error:
             raise _refusal(path, error) from None
-        result.clear()
+        new_folders.clear()
     finally:
         room.close()
-        _remove_empty(result)
+        _remove_empty(new_folders)
 
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)

@@ -131,8 +131,8 @@ class OutputBinding(_Binding):
         for tm in self.tms:
             array = unstack(array, tm)
         z, rows, cols = self._zrc
-        result = np.ascontiguousarray(array[:z, :rows, :cols], array_type(array)).reshape(self._popped_shape)
-        value = torch.from_numpy(result)
+        values = np.ascontiguousarray(array[:z, :rows, :cols], array_type(array)).reshape(self._popped_shape)
+        value = torch.from_numpy(values)
         if self.recipe is not None and self._recipe is not None:
             (value,) = self._recipe.run({self.recipe.inputs[0].name: value}).values()
         return as_type(value, self.dtype)
@@ -250,9 +250,9 @@ def weight_bindings(passed: Graph, queues: Collection[str]) -> tuple[WeightBindi
     gradients: dict[str, str] = {}
     for node in passed.of_kind(NodeKind.PARAMETER):
         if node.attrs.get(ROLE) == "state":
-            result = StateBinding(str(node.attrs["state"]), node.name, node.shape)
+            state = StateBinding(str(node.attrs["state"]), node.name, node.shape)
             for weight in node.attrs[OPTIMIZER_OF]:
-                states.setdefault(weight, []).append(result)
+                states.setdefault(weight, []).append(state)
     for output in passed.outputs:
         if output.attrs.get(ACCUMULATES):
             gradients[str(output.attrs["gradient_of"])] = str(output.attrs[WRITES])

@@ -29,9 +29,9 @@ class CPUDevice(Device):
         module: Module | Sequence[Module] | None = None,
         input_dtypes: Sequence[torch.dtype] | None = None,
     ) -> None:
-        for what, factory in (("optimizer_f", optimizer_f), ("scheduler_f", scheduler_f)):
-            if factory is not None and not callable(factory):
-                raise PipelineError(f"CPUDevice {name!r}: {what} is a function, not a {type(factory).__name__}")
+        for what, scheduler_of in (("optimizer_f", optimizer_f), ("scheduler_f", scheduler_f)):
+            if scheduler_of is not None and not callable(scheduler_of):
+                raise PipelineError(f"CPUDevice {name!r}: {what} is a function, not a {type(scheduler_of).__name__}")
         self.optimizer_f, self.scheduler_f = optimizer_f, scheduler_f
         self.retain_backward_graph = bool(retain_backward_graph)
         self.input_dtypes = input_dtypes
@@ -80,9 +80,11 @@ class CPUTraining(DeviceTraining):
         modules = [m for m in (*device.modules, device.loss_module) if isinstance(m, PyTorchModule)]
         self.names = device_names(modules)
         self.modules = [m.module for m in modules]
-        result = device.optimizer_f
+        optimizer_of = device.optimizer_f
         self.optimizers = [
-            result(module) for module in self.modules if result is not None and any(True for _ in module.parameters())
+            optimizer_of(module)
+            for module in self.modules
+            if optimizer_of is not None and any(True for _ in module.parameters())
         ]
         factory = device.scheduler_f
         self.schedulers = [factory(optimizer) for optimizer in self.optimizers] if factory is not None else []

@@ -222,13 +222,13 @@ def judge_passes(graph: Graph, options: CompileOptions, sample: Any, cfg: Any) -
 def judge_ops(runner: Runner, sample: Any, cfg: Any) -> None:
     """Every op of the device against the lowered graph in torch. Raises `AssertionError` that names the first op whose
     correlation is below `cfg.pcc`."""
-    result = check_ops(runner, sample, cfg.pcc)
-    first = result.first_failure
+    checks = check_ops(runner, sample, cfg.pcc)
+    first = checks.first_failure
     if first is not None:
-        wrong = sum(not c.comparison.passes(cfg.pcc) for c in result.ops)
+        wrong = sum(not c.comparison.passes(cfg.pcc) for c in checks.ops)
         raise AssertionError(
             f"{cfg.graph_name}: op {first.op} has correlation {first.comparison.pcc:.6f} < "
-            f"{cfg.pcc:g} ({wrong} of {len(result.ops)} ops)"
+            f"{cfg.pcc:g} ({wrong} of {len(checks.ops)} ops)"
         )
 
 

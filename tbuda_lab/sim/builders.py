@@ -287,9 +287,9 @@ def _epilogue(context: OpContext) -> Epilogue:
         if row is not None:
             mm.add_row(out, row, *heights)
         for function in following:
-            result = function(out, out)
-            if result is not out:
-                out[...] = result
+            value = function(out, out)
+            if value is not out:
+                out[...] = value
 
     def run(
         out: Array,

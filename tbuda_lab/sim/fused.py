@@ -66,9 +66,9 @@ def build_fused(context: OpContext) -> Kernel:
         for begin in range(0, flat.shape[2], step):
             parts = [x[:, :, begin : begin + step] for x in rows]
             target = flat[:, :, begin : begin + step] if free is None else parts[free]
-            result = whole(parts, free, target)
-            if result is not target:
-                target[...] = result
+            value = whole(parts, free, target)
+            if value is not target:
+                target[...] = value
         return out
 
     def whole(args: Sequence[Array], free: int | None, target: Array | None = None) -> Array:

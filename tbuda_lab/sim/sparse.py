@@ -211,8 +211,8 @@ def build_sparse(context: OpContext) -> Kernel:
                 continue
             for g, matrix in enumerate(own):
                 part = slice(g * width, (g + 1) * width)
-                result = matrix @ np.ascontiguousarray(x[:, part])
-                out[i, :, :, part] = result.reshape(t, rows // h, TILE, width)[:, :, :h].reshape(t, rows, width)
+                product = matrix @ np.ascontiguousarray(x[:, part])
+                out[i, :, :, part] = product.reshape(t, rows // h, TILE, width)[:, :, :h].reshape(t, rows, width)
         if spill is not None:
             out = spill(out)
         return mm.add_row(out, args[3], context.tile_dim[0], context.input_tiles[3][0]) if bias else out

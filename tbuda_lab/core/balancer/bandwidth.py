@@ -187,9 +187,9 @@ def limits(
 
     `where` and `output` say over what each moves: "noc", "dram" or "host" ("" for an output nobody waits for).
     """
-    result = demands(profile, rows, device, where, output, load.host_cores, microbatch, move)
+    loads = demands(profile, rows, device, where, output, load.host_cores, microbatch, move)
     rate = device.dram_bytes_per_cycle / dram_divider(device, load.dram_cores)
-    slowest: np.ndarray = np.maximum(result.cycles, result.shared / rate)
+    slowest: np.ndarray = np.maximum(loads.cycles, loads.shared / rate)
     return slowest
 
 

@@ -42,12 +42,12 @@ def op_models(
     """All candidates of every op. choices: by op what is fixed of them (`Constraints.choices`). Raises `OverrideError`
     where that excludes every legal candidate and `PlacementError` for ops that have none at all; each names the counts
     of refusals and what would lift them."""
-    result = profiles(graph, options)
+    op_profiles = profiles(graph, options)
     shared: dict[str, OpModels] = {}
     models: dict[str, OpModels] = {}
     failures: list[Diagnostic] = []
     vetoed: list[Diagnostic] = []
-    for name, profile in result.items():
+    for name, profile in op_profiles.items():
         choice = (choices or {}).get(name, Choice())
         signature = signature_of(profile, choice)
         table = shared.get(signature)

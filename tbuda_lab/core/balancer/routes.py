@@ -159,13 +159,13 @@ class RouteTable:
 
     def _judge(self, p_stream: int, c_stream: int) -> np.ndarray | None:
         producer, p_rows, consumer, c_rows = self._ends
-        result, read = p_rows[self._p.streams[1][p_stream]], c_rows[self._c.streams[1][c_stream]]
-        steps = net_steps(edge_tms(producer, result, consumer, self._port, read))
+        p_row, c_row = p_rows[self._p.streams[1][p_stream]], c_rows[self._c.streams[1][c_stream]]
+        steps = net_steps(edge_tms(producer, p_row, consumer, self._port, c_row))
         chain = chain_of(steps)
         if not chain.has_stack:
             return None
-        after = shape_after(stored_shape(producer, result), steps)
-        t = int(result["t"])
+        after = shape_after(stored_shape(producer, p_row), steps)
+        t = int(p_row["t"])
         sizes = p_rows["buf_size_mb"][self._p.buffers[1]].astype(np.int64)
         slots = Source((1, 1), t, (1, 1), (1, 1), "r", sizes).slots(self._count)
         in_phases = sent_in_phases(chain, t, slots)

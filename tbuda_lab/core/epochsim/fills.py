@@ -82,7 +82,7 @@ class Levels:
         """Tiles that have left the producer and that the reader still needs."""
         network: Network = self.run.network
         edge = network.edges[index]
-        result = np.diff(network.ops[edge.producer].emit, prepend=0)
+        arrivals = np.diff(network.ops[edge.producer].emit, prepend=0)
         freed = np.diff(edge.frees, prepend=0)
         done = []
         for part in (edge.producer, edge.consumer):
@@ -91,7 +91,7 @@ class Levels:
         times, changes = [], []
         epoch = self.epoch[edge.producer]
         for shift, size in zip(self.starts[:, epoch].tolist(), self.counts[:, epoch].tolist(), strict=True):
-            for ends, change in ((done[0], result), (done[1], -freed)):
+            for ends, change in ((done[0], arrivals), (done[1], -freed)):
                 times.append((ends[:, :size] + shift).reshape(-1))
                 changes.append(np.repeat(change, size))
         time, level = _levels(np.concatenate(times), np.concatenate(changes), start, end, points)

@@ -79,9 +79,9 @@ def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
             values += weights
             now[low:high] = most(values, parts)
         complete = row - reach - deepest + 1  # inputs that every node has taken
-        result = checker.period(row) if complete < batch else None
-        if result is not None:
-            _extend(times, row, *result)
+        periodic_part = checker.period(row) if complete < batch else None
+        if periodic_part is not None:
+            _extend(times, row, *periodic_part)
             computed = complete
             break
     start = np.empty((nodes, batch), dtype=np.int64)
@@ -192,6 +192,6 @@ def waits(graph: EventGraph, schedule: SolvedSchedule) -> Waits:
         value = np.where(real, value, NEVER)
         met = (value == start[target][:, inputs]) * rank
         best = np.maximum.reduceat(met, bounds, axis=0)
-        result = np.where(best > 0, other[np.minimum(len(other) - best, len(other) - 1)], -1)
-        cause[np.ix_(target[bounds], inputs)] = result
+        latest = np.where(best > 0, other[np.minimum(len(other) - best, len(other) - 1)], -1)
+        cause[np.ix_(target[bounds], inputs)] = latest
     return Waits(cycles, np.where(cycles > 0, cause, -1).astype(np.int32))

@@ -125,15 +125,15 @@ class MachineArithmetic(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         before = [a.clone() if isinstance(a, torch.Tensor) and function._schema.is_mutable else a for a in args]
         out = function(*args, **(kwargs or {}))
-        result = next((t for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor)), None)
-        if result is None or result.is_complex() or (kwargs or {}).get("rounding_mode"):
+        tensor = next((t for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor)), None)
+        if tensor is None or tensor.is_complex() or (kwargs or {}).get("rounding_mode"):
             return out
         name = str(function).split(".")[1].rstrip("_")
         for rule in self.names:
-            own = RULES[rule](name, tuple(before), result)
-            if own is not None and not torch.allclose(own.to(result.dtype), result, 0.0, 0.0, equal_nan=True):
+            own = RULES[rule](name, tuple(before), tensor)
+            if own is not None and not torch.allclose(own.to(tensor.dtype), tensor, 0.0, 0.0, equal_nan=True):
                 self.used.add(rule)
-                result.copy_(own)
+                tensor.copy_(own)
         return out
 
 

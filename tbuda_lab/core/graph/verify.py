@@ -26,10 +26,10 @@ def problems(graph: Graph) -> list[str]:
 
 def verify(graph: Graph, after: str = "") -> None:
     """Raise `GraphError` with all problems; `after` names the pass that made the graph."""
-    result = problems(graph)
-    if result:
+    faults = problems(graph)
+    if faults:
         where = f" after {after}" if after else ""
-        raise GraphError(f"graph {graph.name!r} is malformed{where}: " + "; ".join(result))
+        raise GraphError(f"graph {graph.name!r} is malformed{where}: " + "; ".join(faults))
 
 
 def _node(graph: Graph, node: Node) -> list[str]:

@@ -48,7 +48,7 @@ _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def evaluate_ops(graph: Graph, feeds: Mapping[str, Tensor]) -> Iterator[tuple[Node, Tensor]]:
-    """(op, its result (z, R, C) padded to tiles) of every op that can be evaluated, producers first.
+    """(op, its value (z, R, C) padded to tiles) of every op that can be evaluated, producers first.
 
     feeds: inputs by name, (z, R, C), padded or not; parameters and constants come from the graph, or from `feeds` where
     they have no value there. An op that is not known here is left out, with all that depends on it; padding holds
@@ -64,11 +64,11 @@ def evaluate_ops(graph: Graph, feeds: Mapping[str, Tensor]) -> Iterator[tuple[No
             if len(operands) < len(node.inputs):
                 continue
             with torch.no_grad():  # left before the caller goes on: the mode is the thread's, not the generator's
-                result = _run(node, [apply(edge.tms, x) for edge, x in zip(node.inputs, operands, strict=True)])
-            if result is None:
+                value = _run(node, [apply(edge.tms, x) for edge, x in zip(node.inputs, operands, strict=True)])
+            if value is None:
                 continue
-            values[node.name] = result
-            yield node, result
+            values[node.name] = value
+            yield node, value
         elif node.name in handed and handed[node.name] in values:
             values[node.name] = values[handed[node.name]]
         elif node.kind is not NodeKind.OUTPUT:
@@ -257,10 +257,10 @@ def _fused_op(op: HwFused, x: list[Tensor]) -> Tensor | None:
         if op.dim and k not in op.narrow:  # results of one tile, at full length
             whole = (TM("broadcast", (op.dim, op.length)),)
             args = [apply(whole, a) if n < 0 and ~n in op.narrow else a for a, n in zip(args, operands, strict=True)]
-        result = _BINARY[fn](args[0], args[1]) if fn in _BINARY else _unary(fn, args[0], slope, exponent)
-        if result is None:
+        value = _BINARY[fn](args[0], args[1]) if fn in _BINARY else _unary(fn, args[0], slope, exponent)
+        if value is None:
             return None
-        output.append(result)
+        output.append(value)
     return output[-1]
 
 

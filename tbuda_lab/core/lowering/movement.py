@@ -240,9 +240,9 @@ def sum_rows(ctx: LoweringContext, op: ops.SumRows, operands: list[TileValue], s
     """A picker with a one for every row that is summed."""
     (x,) = operands
     z, rows, _ = x.zrc
-    result, source = np.asarray(op.pairs.array).astype(np.int64).T
-    slices = np.repeat(np.arange(z), len(result))
-    entries = np.stack([slices, np.tile(result, z), slices * rows + np.tile(source, z)], axis=1)
+    target, source = np.asarray(op.pairs.array).astype(np.int64).T
+    slices = np.repeat(np.arange(z), len(target))
+    entries = np.stack([slices, np.tile(target, z), slices * rows + np.tile(source, z)], axis=1)
     return ctx.pick_rows(x, shape, entries)
 
 

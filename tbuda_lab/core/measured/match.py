@@ -212,11 +212,11 @@ def profile_steps(ops: Sequence[MeasuredOp]) -> list[Step]:
     """The same of a profile's ops."""
     steps = []
     for op in ops:
-        result = op.outputs[0].shape if op.outputs else op.inputs[0].shape if op.inputs else ()
+        shape = op.outputs[0].shape if op.outputs else op.inputs[0].shape if op.inputs else ()
         inner = op.inputs[0].shape[-1] if op.kind == "matmul" and op.inputs else 0
         if op.kind == "conv" and len(op.inputs) > 1:
             inner = op.inputs[1].shape[-2]
-        steps.append(Step(op.name, op.kind, _core(result), inner, op.section))
+        steps.append(Step(op.name, op.kind, _core(shape), inner, op.section))
     return steps
 
 

@@ -16,15 +16,15 @@ _SHAPES_ONLY = ("squeeze", "unsqueeze")
 
 def model_ops(graph: Graph, cores: int, datatype: str = "BFLOAT16", fidelity: str = "HiFi4") -> list[MeasuredOp]:
     """Every op of a traced graph as an op without a time: in tiles, interleaved in DRAM, on as many of `cores` as its
-    result has tiles. Ops that work on parameters alone are left out, as `graph_steps` does."""
+    output has tiles. Ops that work on parameters alone are left out, as `graph_steps` does."""
     ops = []
     for step in graph_steps(graph):
         node = graph[step.name]
         if node.op is None or node.op.type in _SHAPES_ONLY:
             continue
         inputs = tuple(_tensor(graph[s].shape, datatype) for s in node.sources)
-        result = _tensor(node.shape, datatype)
-        used = max(1, min(cores, result.tiles if group_of(step.kind) not in ("norm", "softmax") else _rows(result)))
+        output = _tensor(node.shape, datatype)
+        used = max(1, min(cores, output.tiles if group_of(step.kind) not in ("norm", "softmax") else _rows(output)))
         ops.append(
             MeasuredOp(
                 node.name,
@@ -36,7 +36,7 @@ def model_ops(graph: Graph, cores: int, datatype: str = "BFLOAT16", fidelity: st
                 available=cores,
                 fidelity=fidelity,
                 inputs=inputs,
-                outputs=(result,),
+                outputs=(output,),
                 section=node.origin.module,
                 facts=_facts(node),
             )

@@ -187,8 +187,8 @@ class SumPoolRows(NdOp):
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         positions = np.stack(window_positions(self.in_hw, self.kernel, self.stride, self.padding, (1, 1)), axis=1)
-        result, _ = np.nonzero(positions >= 0)
-        pairs = np.stack([result, positions[positions >= 0]], axis=1).astype(np.int32)
+        windows, _ = np.nonzero(positions >= 0)
+        pairs = np.stack([windows, positions[positions >= 0]], axis=1).astype(np.int32)
         return b.op(SumRows(Payload(pairs), len(positions)), x)
 
 

@@ -128,11 +128,11 @@ def named_python(override: Override, names: Sequence[str]) -> str:
     """The calls for a pattern or predicate once it is known which of `names` it matches."""
     if isinstance(override.target, str | tuple):
         return override_python(override)
-    result = override.matches(names)
+    targets = override.matches(names)
     if override.value == FIRST:
-        result = result[:1]
-    calls = [override_python(dataclasses.replace(override, target=name)) for name in result]
-    head = f"{override.kind} of {target_text(override.target)}, which matches {len(result)}:"
+        targets = targets[:1]
+    calls = [override_python(dataclasses.replace(override, target=name)) for name in targets]
+    head = f"{override.kind} of {target_text(override.target)}, which matches {len(targets)}:"
     return "\n".join([python_comment(head), *calls])
 
 

@@ -135,15 +135,15 @@ class Rewriter:
                 self.at[node.name] = node.name
                 continue
             before = len(self.new)
-            result = visit(self, node, operands)
-            if result is None:
-                result = node.name if self._stays(node, operands) else self.keep(node, None, operands)
+            value = visit(self, node, operands)
+            if value is None:
+                value = node.name if self._stays(node, operands) else self.keep(node, None, operands)
             else:
                 self.rewrites += 1
                 if self.same_shapes:
-                    result = self.fit(self.builder(node), result, node.shape)
-                result = self._take_name(node, result, before)
-            self.at[node.name] = result
+                    value = self.fit(self.builder(node), value, node.shape)
+                value = self._take_name(node, value, before)
+            self.at[node.name] = value
         self.new.prune()
         self.new.resort()
         self.old.nodes = self.new.nodes

@@ -61,19 +61,19 @@ class HostPrologue(Pass):
             if n.name in host and n.name in from_inputs and any(u not in host for u, _ in users[n.name])
         ]
         notes = []
-        result: dict[str, Node] = {}
+        inputs: dict[str, Node] = {}
         for node in cut:
             words = any(GRID_WHOLE in graph[user].attrs for user, _ in users[node.name])
-            result[node.name] = _as_input(
+            inputs[node.name] = _as_input(
                 graph, node, node.name in integer, _bound(graph, users, node.name, self.options), words
             )
             notes.append(f"{node.name} {node.shape}")
-        if not result:
+        if not inputs:
             return Report(self.name, 0)
         nodes: dict[str, Node] = {}
         for node in order:
-            if node.name in result:
-                nodes[node.name] = result[node.name]
+            if node.name in inputs:
+                nodes[node.name] = inputs[node.name]
             elif node.name not in host or node.name in stored:
                 nodes[node.name] = node
         graph.nodes = nodes
@@ -222,14 +222,14 @@ class HostMoves(Pass):
         self, graph: Graph, users: dict[str, list[tuple[str, int]]], node: Node, source: Node, alone: bool
     ) -> None:
         assert node.op is not None
-        result = recipe.compose(node.name, node.op, node.shape, [recipe.of_leaf(source)])
+        steps = recipe.compose(node.name, node.op, node.shape, [recipe.of_leaf(source)])
         attrs = {**source.attrs, "dtype": "int32" if GRID_WHOLE in source.attrs else "float32"}
         name = source.name if alone else node.name
         readers = users.pop(node.name)
         if alone:
             del graph.nodes[node.name]
         users[source.name] = [u for u in users[source.name] if u[0] != node.name]
-        graph.nodes[name] = Node(name, NodeKind.INPUT, node.shape, origin=source.origin, attrs=attrs, recipe=result)
+        graph.nodes[name] = Node(name, NodeKind.INPUT, node.shape, origin=source.origin, attrs=attrs, recipe=steps)
         users[name] = readers
         for reader, port in readers:
             target = graph[reader]

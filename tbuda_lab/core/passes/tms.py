@@ -310,10 +310,10 @@ class SimplifyMoves(Pass):
         def select_first(r: Rewriter, node: Node, op: Index, base: str, form: Shuffle, written: list[Op]) -> str | None:
             if op.stride != 1:
                 return None
-            result = form.select(op.dim % len(form.outputs), op.start, op.stop)
-            if result is None:
+            selection = form.select(op.dim % len(form.outputs), op.start, op.stop)
+            if selection is None:
                 return None
-            dim, start, stop, left = result
+            dim, start, stop, left = selection
             ops = left.ops()
             if _cost(ops) >= _cost(written):
                 return None

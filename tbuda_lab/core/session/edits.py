@@ -419,8 +419,8 @@ class Edits:
         older: list[Override] = []
         if not self._state.names:
             steps = [entry.step for entry in self._state.history.log if entry.step is not None]
-            result = [o for step in steps for c in step.commands for o in c.overrides()]
-            older = [o for o in (*self._state.history.first.overrides, *result) if not o.is_named]
+            overrides = [o for step in steps for c in step.commands for o in c.overrides()]
+            older = [o for o in (*self._state.history.first.overrides, *overrides) if not o.is_named]
         if not new and not older:
             return
         if queues and self._state.result is None and any(o.kind == "queue_channel" for o in (*new, *older)):

@@ -125,8 +125,8 @@ def _alone(compiles: Compiles, placed: PlacedOps, op: str, epoch: int) -> tuple[
     edits.append(order_kept)
     after = compiles.placed_after(*edits)
     stays = {order[n] for n in range(segments[epoch].first, segments[epoch].last)}
-    result = _epoch_of(after, after.problem.number[op])
-    segment = after.segments[result]
+    there = _epoch_of(after, after.problem.number[op])
+    segment = after.segments[there]
     if not stays & {after.problem.order[n] for n in range(segment.first, segment.last)}:
         raise refuse(
             op,

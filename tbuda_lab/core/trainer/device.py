@@ -179,29 +179,29 @@ class Trainer:
 
     def set_parameters(self, values: Mapping[str, torch.Tensor]) -> None:
         """Give weights new values. Raises `InputError` for an unknown name or another shape, before any is written."""
-        result = {}
+        arrays = {}
         for name, value in values.items():
             weight = self._weights.get(name)
             if weight is None:
                 raise InputError(f"there is no weight {name!r} in training; there are {', '.join(self._weights)}")
-            result[weight.queue] = weight.encode(value)
-        for queue, array in result.items():
+            arrays[weight.queue] = weight.encode(value)
+        for queue, array in arrays.items():
             self.executor.write(queue, array)
 
     def set_states(self, values: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
         """Give the optimizer's state new values, as `states` returns them; one that weights share changes for all of
         them. Raises `InputError` for an unknown state, and where weights that share one are given different values,
         before any is written."""
-        result: dict[str, np.ndarray] = {}
+        arrays: dict[str, np.ndarray] = {}
         for name, parts in values.items():
             states = {s.suffix: s for s in self._weights[name].states} if name in self._weights else {}
             for suffix, value in parts.items():
                 if suffix not in states:
                     raise InputError(f"weight {name!r} has no state {suffix!r}; it has {', '.join(states) or 'none'}")
                 array = encode(value, states[suffix].shape, f"{name} {suffix}")
-                if not np.array_equal(result.setdefault(states[suffix].queue, array), array):
+                if not np.array_equal(arrays.setdefault(states[suffix].queue, array), array):
                     raise InputError(f"{suffix} of {name!r} is shared with other weights, which get other values")
-        for queue, array in result.items():
+        for queue, array in arrays.items():
             self.executor.write(queue, array)
 
     def set_learning_rate(self, value: float, names: Sequence[str] | None = None) -> None:

@@ -183,12 +183,12 @@ class SplitTrainer:
         every = evaluate_nodes(section.graph, {**leaves, **parameters}, differentiable=True)
         results = {}
         for node in section.graph.outputs:
-            result = every[node.name]
-            results[node.name] = result
+            value = every[node.name]
+            results[node.name] = value
             if node.name.endswith(SENT):
-                values[node.sources[0]] = result.detach()
+                values[node.sources[0]] = value.detach()
             else:
-                out[node.name] = result.detach()
+                out[node.name] = value.detach()
         return leaves, results
 
     def backward(

@@ -251,11 +251,11 @@ class _ImageReader:
         text = self._bytes(file, MAX_GRAPH, self.archive.text)
         try:
             graph = parse_graph(text, arrays)
-            result = problems(graph)
+            faults = problems(graph)
         except (GraphError, RecursionError, ValueError, TypeError) as error:
             raise self._wrong(f"{file} is not a graph: {error}") from error
-        if result:
-            raise self._wrong(f"{file}: {result[0]}")
+        if faults:
+            raise self._wrong(f"{file}: {faults[0]}")
         self.graphs[file] = graph
         return graph
 

@@ -45,8 +45,8 @@ class Kind:
             if self.torch is not None and (floats or self.numpy is None):
                 tensors = [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays]
                 with torch.no_grad():
-                    result = self.torch(attrs, *tensors)
-                parts = result if isinstance(result, tuple) else (result,)
+                    value = self.torch(attrs, *tensors)
+                parts = value if isinstance(value, tuple) else (value,)
                 return tuple(p.detach().numpy() for p in parts)
             assert self.numpy is not None, f"{self.name} has no host form"
             made = self.numpy(attrs, *arrays)

@@ -171,12 +171,12 @@ class EditController:
         try:
             state = session.compiles.state_after(*commands)
             session.frames.ops_frame(session.placed(state, cancel))  # times of epochs that stay are known then
-            result = session.preview(state, cancel)
+            preview = session.preview(state, cancel)
         except TbudaError:
             return  # the answer said what there is to say
         if self._exact.get(view) == number:
             self.shown = ", ".join(c.label for c in commands)
-            self.hub.publish(session.frames.of(result))
+            self.hub.publish(session.frames.of(preview))
             self.publish()
 
     def _ahead(self, commands: tuple[Command, ...]) -> None:

@@ -192,8 +192,8 @@ def _need_pass(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
             name = str(content.get("pass") or "")
             frames = [listed]
             if trace.steps:
-                result = trace.find(name) if name else next((s.index for s in trace.steps if s.changes), 0)
-                shown = after_pass(hub.session, result)
+                index = trace.find(name) if name else next((s.index for s in trace.steps if s.changes), 0)
+                shown = after_pass(hub.session, index)
                 frames.append(dataclasses.replace(shown, meta={**shown.meta, "ask": ask}))
         except (TbudaError, KeyError) as error:
             text = str(error.args[0]) if isinstance(error, KeyError) else str(error).splitlines()[0]

@@ -102,12 +102,12 @@ class RunController:
         session = self._hub.session
         rev = session.rev
         try:
-            result = session.timeline(1)
+            timeline = session.timeline(1)
         except TbudaError:  # the run goes on without it
             return
         if session.rev == rev:
-            self._number = {name: i for i, name in enumerate(result.levels.names)}
-            self._timeline = result
+            self._number = {name: i for i, name in enumerate(timeline.levels.names)}
+            self._timeline = timeline
 
     def _on_checks(self, checks: OpChecks) -> None:
         self.checks = checks
@@ -290,16 +290,16 @@ class TraceService:
         try:
             rev = session.rev
             per_run = None if request[1] else session.result.options.microbatch
-            result = session.timeline(request[0], per_run)
-            result.trace.pyramid  # noqa: B018 - built here, not when the first tile is asked for
+            timeline = session.timeline(request[0], per_run)
+            timeline.trace.pyramid  # noqa: B018 - built here, not when the first tile is asked for
         except TbudaError as error:
             _post_state(views, "failed", str(error).splitlines()[0])
             return
         with self._lock:
             if request[2] != self._placement:
                 return  # it is made of the one that came meanwhile
-            self.trace, self.rev = result, rev
-        frame = trace_frame(result, rev, BATCHES)
+            self.trace, self.rev = timeline, rev
+        frame = trace_frame(timeline, rev, BATCHES)
         for view in views:
             hub.send_frame(view, frame)
 

@@ -211,9 +211,9 @@ def _loads(frame: Frame) -> np.ndarray:
     c, meta = frame.columns, frame.meta
     cycles = np.array(meta["cycles"], dtype=float)
     cycles[cycles < 1] = np.inf  # not known
-    result = np.zeros((len(cycles), sum(lane[0] == "dram" for lane in meta["channels"])))
-    result[c["load_epoch"], c["load_channel"]] = c["load_bytes"]
-    share: np.ndarray = result / cycles[:, None] / meta["capacity"]
+    bytes_moved = np.zeros((len(cycles), sum(lane[0] == "dram" for lane in meta["channels"])))
+    bytes_moved[c["load_epoch"], c["load_channel"]] = c["load_bytes"]
+    share: np.ndarray = bytes_moved / cycles[:, None] / meta["capacity"]
     return share
 
 

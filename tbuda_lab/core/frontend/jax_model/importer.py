@@ -69,9 +69,9 @@ def from_jax(
         values[var] = reader.weight("weight", const)
     results = reader.equations(closed.jaxpr, values, "")
     if reader.calls.findings:
-        result = len(reader.calls.findings)
+        count = len(reader.calls.findings)
         raise UnsupportedOp(
-            f"{result} primitive{'s' * (result > 1)} of the model cannot be mapped", reader.calls.findings
+            f"{count} primitive{'s' * (count > 1)} of the model cannot be mapped", reader.calls.findings
         )
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(returned)[0]]
     reader.calls.at(Origin())

@@ -95,8 +95,8 @@ class _OnnxImporter:
         self._leaves(graph, scope)
         self._nodes(graph.node, scope)
         if self.calls.findings:
-            result = len(self.calls.findings)
-            raise UnsupportedOp(f"{result} op{'s' * (result > 1)} of the model cannot be mapped", self.calls.findings)
+            count = len(self.calls.findings)
+            raise UnsupportedOp(f"{count} op{'s' * (count > 1)} of the model cannot be mapped", self.calls.findings)
         if not graph.output:
             raise ModelError("the model returns no tensor")
         self.calls.at(Origin())
@@ -258,10 +258,10 @@ class _OnnxImporter:
         bound = {**defaults, **attributes}
         body = []
         for node in function.node:
-            result = read.onnx.NodeProto()
-            result.CopyFrom(node)
+            copy = read.onnx.NodeProto()
+            copy.CopyFrom(node)
             selected = []
-            for attribute in result.attribute:
+            for attribute in copy.attribute:
                 if attribute.ref_attr_name:
                     value = bound.get(attribute.ref_attr_name)
                     if value is None:
@@ -271,9 +271,9 @@ class _OnnxImporter:
                     attribute = read.onnx.helper.make_attribute(attribute.name, value)
                 selected.append(attribute)
             copies = [read.onnx.AttributeProto.FromString(a.SerializeToString()) for a in selected]
-            del result.attribute[:]
-            result.attribute.extend(copies)
-            body.append(result)
+            del copy.attribute[:]
+            copy.attribute.extend(copies)
+            body.append(copy)
         self._nodes(body, inner)
         return tuple(inner.values.get(name) for name in function.output)
 
@@ -298,8 +298,8 @@ class _OnnxImporter:
                     continue
                 x = one.x(k)
                 kind = read.element_type(self.calls.dtype(x))
-                result = read.onnx.helper.make_tensor_type_proto(kind, list(self.calls.shape(x)))
-                types.append(result.SerializeToString())
+                operand_type = read.onnx.helper.make_tensor_type_proto(kind, list(self.calls.shape(x)))
+                types.append(operand_type.SerializeToString())
             text = found.get_context_dependent_function(node.SerializeToString(), types)
             function = read.onnx.FunctionProto.FromString(text)
         else:

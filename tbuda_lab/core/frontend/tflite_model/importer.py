@@ -95,8 +95,8 @@ class _TfliteReader:
             self.calls.at_op(k, self.graph.OperatorsLength())
             self._operator(self.graph.Operators(k), k, values)
         if self.calls.findings:
-            result = len(self.calls.findings)
-            raise UnsupportedOp(f"{result} operator{'s' * (result > 1)} cannot be mapped", self.calls.findings)
+            count = len(self.calls.findings)
+            raise UnsupportedOp(f"{count} operator{'s' * (count > 1)} cannot be mapped", self.calls.findings)
         self.calls.at(Origin())
         for k in range(self.graph.OutputsLength()):
             at = int(self.graph.Outputs(k))

@@ -257,8 +257,8 @@ class _TorchImporter:
         values = self._run_region(self.program.graph_module, self._leaves())
         if self.findings:
             self.findings += self.deferred
-            result = len(self.findings)
-            raise UnsupportedOp(f"{result} op{'s' * (result > 1)} of the model cannot be mapped", self.findings)
+            count = len(self.findings)
+            raise UnsupportedOp(f"{count} op{'s' * (count > 1)} of the model cannot be mapped", self.findings)
         self._outputs(values)
         self.caches.close()
         _drop_unread_constants(self.graph)

@@ -83,9 +83,9 @@ def output_buffer(c: CheckContext, op: NetOp) -> Issues:
     """buf_size_mb is 1 or even; half of it and t divide one another."""
     if not (_sound(op) and _buffered(op)):
         return
-    result = buffer_rule(source_of(op), max(1, c.input_count(op)))
-    if result:
-        yield "buf_size_mb", f"{result.text}: buf_size_mb {op.buf_size_mb}, t {op.blocking.t}", result.fix
+    fault = buffer_rule(source_of(op), max(1, c.input_count(op)))
+    if fault:
+        yield "buf_size_mb", f"{fault.text}: buf_size_mb {op.buf_size_mb}, t {op.blocking.t}", fault.fix
 
 
 @rule("N3", "op", "route")
@@ -93,14 +93,14 @@ def edges(c: CheckContext, op: NetOp) -> Issues:
     """Each input can be routed: producer, TMs and op agree in order, stacks, slices, buffers and cores."""
     for port, i in enumerate(op.inputs):
         edge = input_edge(c, op, port)
-        result = _verdict(edge).rule if edge is not None else RouteRule.OK
-        if result and result not in _OF_OPS | {RouteRule.DST}:
+        fault = _verdict(edge).rule if edge is not None else RouteRule.OK
+        if fault and fault not in _OF_OPS | {RouteRule.DST}:
             place = f"input_{port}_tms" if i.tms else "inputs"
-            step = breaking_step(result, edge.steps) if edge is not None else None
+            step = breaking_step(fault, edge.steps) if edge is not None else None
             through = "" if step is None else f" through {step_text(step)}"
-            yield place, f"input {port} ({i.source!r}{through}): {result.text} ({result.label})", result.fix
-        elif result is RouteRule.UNFED_CORE and edge is not None and int(edge.source.buf_size_mb):
-            yield "inputs", f"input {port} ({i.source!r}): {result.text} ({result.label})", result.fix
+            yield place, f"input {port} ({i.source!r}{through}): {fault.text} ({fault.label})", fault.fix
+        elif fault is RouteRule.UNFED_CORE and edge is not None and int(edge.source.buf_size_mb):
+            yield "inputs", f"input {port} ({i.source!r}): {fault.text} ({fault.label})", fault.fix
 
 
 @rule("N4", "queue", "route")
@@ -151,9 +151,9 @@ def shared_outputs(c: CheckContext) -> Issues:
                 readers.append((edge.reader, verdict))
         if not readers:
             continue
-        result = shared(source_of(op), readers, max(1, graph.input_count), (_streams_in(c, op),))
-        if result and (whole or result in (RouteRule.FAN_OUT, RouteRule.FAN_OUT_DRAM)):
-            yield ("graphs", graph.name, op.name), f"{result.text} ({result.label})", result.fix
+        fault = shared(source_of(op), readers, max(1, graph.input_count), (_streams_in(c, op),))
+        if fault and (whole or fault in (RouteRule.FAN_OUT, RouteRule.FAN_OUT_DRAM)):
+            yield ("graphs", graph.name, op.name), f"{fault.text} ({fault.label})", fault.fix
 
 
 def _streams_in(c: CheckContext, op: NetOp) -> int:

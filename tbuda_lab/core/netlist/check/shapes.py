@@ -138,14 +138,14 @@ def queue_holds_output(c: CheckContext, q: Queue) -> Issues:
     if op is None or not _has_shape(op) or min(shape) < 1:
         return
     try:
-        result = apply_tms(output_shape(op), q.input_tms or ())
+        output = apply_tms(output_shape(op), q.input_tms or ())
     except NetlistShapeError as error:
         yield "input_tms", f"{error} (op {op.name!r} makes {text(output_shape(op))})", error.fix
         return
-    if result != shape:
+    if output != shape:
         yield (
             "",
-            f"the queue holds {text(shape)}, but op {op.name!r} makes {text(result)}",
+            f"the queue holds {text(shape)}, but op {op.name!r} makes {text(output)}",
             "make grid_size x mblock x ublock and t agree",
         )
 

@@ -227,8 +227,8 @@ def sources_in_phases(operand: CoreOperand, lists: OperandLists, input_count: in
         return None
     after = shape_after(source.shape, operand.steps, operand.unpad, operand.pad)
     pad = [sum(int(step[k]) for step in operand.steps if step[0] == "pad") for k in (1, 2)]
-    result = phases(chain, slots, (after[1], after[2]), (operand.pad[0] + pad[0], operand.pad[1] + pad[1]), seen)
-    rows, columns = int(result.rows), int(result.columns)
+    verdict = phases(chain, slots, (after[1], after[2]), (operand.pad[0] + pad[0], operand.pad[1] + pad[1]), seen)
+    rows, columns = int(verdict.rows), int(verdict.columns)
     if rows * columns == 1:
         return None
     gr, gc = int(seen.grid[0]), int(seen.grid[1])

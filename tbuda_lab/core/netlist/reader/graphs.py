@@ -82,8 +82,8 @@ def _read_op(r: NetlistReader, name: str, node: Node, where: Where) -> NetOp:
         n = int(index)
         indexed.append((n, key_node, place))
         if "tms" in key:
-            result = read_tms(r, value, place)
-            tms[n] = tms[n] + result if n in tms else result
+            own = read_tms(r, value, place)
+            tms[n] = tms[n] + own if n in tms else own
         else:
             target = unpads if "unpad" in key else pads
             if n in target:
@@ -316,8 +316,8 @@ def _read_sub_op(r: NetlistReader, name: str, key_node: Node, node: Node, where:
             r.problem(key_node, place, "F6", f"{scalars.clip(key)} names no input", "write input_<number>_tms")
             return True
         r.mark(place, key_node)
-        result = read_tms(r, value, place)
-        tms[int(index)] = tms[int(index)] + result if int(index) in tms else result
+        own = read_tms(r, value, place)
+        tms[int(index)] = tms[int(index)] + own if int(index) in tms else own
         return True
 
     if is_null(node):

@@ -204,14 +204,14 @@ def judge_lines(lines: Iterable[str]) -> Iterator[str]:
                 raise ValueError(f"longer than {MOST_LINE} characters")
             case = json.loads(line)
             edge = edge_of(case)
-            result = judge_alone(edge, dram_inputs(edge.source))
-            if result.huge:
+            outcome = judge_alone(edge, dram_inputs(edge.source))
+            if outcome.huge:
                 raise ValueError(f"an edge of more than {MOST_TILES} tiles")
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
             text = f"no field {error}" if isinstance(error, KeyError) else str(error)
             raise InputError(f"line {number} does not describe an edge: {text}") from None
-        verdict = "illegal" if result.rule else "legal"
-        yield json.dumps({"id": case.get("id", number), "verdict": verdict, "rule": result.rule.label})
+        verdict = "illegal" if outcome.rule else "legal"
+        yield json.dumps({"id": case.get("id", number), "verdict": verdict, "rule": outcome.rule.label})
 
 
 def dram_inputs(source: Source) -> tuple[int, ...]:
@@ -228,42 +228,42 @@ def dram_inputs(source: Source) -> tuple[int, ...]:
 
 def edge_of(case: Mapping[str, Any]) -> RoutedEdge:
     """The edge of a case; the module says what the fields are. Raises ValueError, KeyError or TypeError for no case."""
-    result, read = case["producer"], case["consumer"]
-    kind = read["type"] if read["type"] in _TYPES else "eltwise"
+    producer, consumer = case["producer"], case["consumer"]
+    kind = consumer["type"] if consumer["type"] in _TYPES else "eltwise"
     source = Source(
-        pair_of(result["grid"]),
-        whole_of(result["t"]),
-        pair_of(result["mblock"]),
-        pair_of(result["ublock"]),
-        order_of(result["order"]),
-        whole_of(result.get("buf_size_mb", 1), least=0),
-        "queue" if result["kind"] == "queue" else str(result["type"]),
-        bool(result.get("untilize_output", False)),
+        pair_of(producer["grid"]),
+        whole_of(producer["t"]),
+        pair_of(producer["mblock"]),
+        pair_of(producer["ublock"]),
+        order_of(producer["order"]),
+        whole_of(producer.get("buf_size_mb", 1), least=0),
+        "queue" if producer["kind"] == "queue" else str(producer["type"]),
+        bool(producer.get("untilize_output", False)),
     )
-    use = str(read.get("fused", "eltwise"))
-    port = whole_of(read["input"], least=0)
-    tiles = read.get("num_index_tiles" if port == 2 else "num_sparse_tiles", 1)
+    use = str(consumer.get("fused", "eltwise"))
+    port = whole_of(consumer["input"], least=0)
+    tiles = consumer.get("num_index_tiles" if port == 2 else "num_sparse_tiles", 1)
     reader = EdgeReader(
         kind,
         port,
-        pair_of(read["grid"]),
-        whole_of(read["t"]),
-        pair_of(read["mblock"]),
-        pair_of(read["ublock"]),
-        order_of(read["order"]),
-        {"sparse_matmul": "matmul", "fused": "fused_op"}.get(read["type"], str(read["type"])),
-        whole_of(read.get("buf_size_mb", 2), least=0),
-        whole_of(read.get("m_k", 1), least=0),
-        whole_of(read.get("u_kt", 1), least=0),
-        whole_of(read.get("z", 1)),
-        str(read.get("dim", "")),
-        bool(read.get("bias", False)),
+        pair_of(consumer["grid"]),
+        whole_of(consumer["t"]),
+        pair_of(consumer["mblock"]),
+        pair_of(consumer["ublock"]),
+        order_of(consumer["order"]),
+        {"sparse_matmul": "matmul", "fused": "fused_op"}.get(consumer["type"], str(consumer["type"])),
+        whole_of(consumer.get("buf_size_mb", 2), least=0),
+        whole_of(consumer.get("m_k", 1), least=0),
+        whole_of(consumer.get("u_kt", 1), least=0),
+        whole_of(consumer.get("z", 1)),
+        str(consumer.get("dim", "")),
+        bool(consumer.get("bias", False)),
         use,
-        whole_of(read.get("operand", 0), least=0),
-        str(read.get("mode", "t")),
+        whole_of(consumer.get("operand", 0), least=0),
+        str(consumer.get("mode", "t")),
         whole_of(tiles),
-        whole_of(read.get("kernel_broadcast", 0) or 0, least=0),
-        bool(read.get("kb_per_t", False)),
+        whole_of(consumer.get("kernel_broadcast", 0) or 0, least=0),
+        bool(consumer.get("kb_per_t", False)),
     )
     steps = tuple(step_of(step) for step in case.get("tms", ()))
     return RoutedEdge(

@@ -151,12 +151,12 @@ class PickerProfile:
         rows = np.maximum(rt // np.maximum(grid, 1), 1)
         table = np.stack([rows.ravel(), ublock.ravel(), inner.ravel()], axis=1)
         cases, back = np.unique(table, axis=0, return_inverse=True)
-        result = np.empty((cases.shape[0], 6), np.int64)
+        figures = np.empty((cases.shape[0], 6), np.int64)
         for i, (r, u, k) in enumerate(cases.tolist()):  # distinct candidates, each pair counted once
             strips, strip_tiles = self.blocks(r, k)
             ublocks, ublock_tiles = self.blocks(u, k)
             distinct = self.distinct(r)
-            result[i] = (
+            figures[i] = (
                 self.tiles,
                 ublocks,
                 strips,
@@ -164,7 +164,7 @@ class PickerProfile:
                 strip_tiles,
                 self._fits(r, u, k, distinct, strip_tiles, ublock_tiles),
             )
-        spread = result[back.reshape(-1)].reshape(*grid.shape, 6)
+        spread = figures[back.reshape(-1)].reshape(*grid.shape, 6)
         return SparseStatistics(
             spread[..., 0],
             spread[..., 1],

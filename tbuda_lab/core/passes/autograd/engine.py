@@ -50,9 +50,9 @@ def make_differentiable(graph: Graph, options: CompileOptions = DEFAULTS) -> int
 
     total = 0
     for _ in range(ROUNDS):
-        result = Rewriter(graph, options).run(visit)
-        total += result
-        if result == 0:
+        rewrites = Rewriter(graph, options).run(visit)
+        total += rewrites
+        if rewrites == 0:
             return total
     raise AssertionError(f"differentiable forms did not settle in {ROUNDS} rounds")
 

@@ -124,9 +124,9 @@ def _recompute(graph: Graph, forward: set[str]) -> None:
                 continue
             node = graph[at]
             edges = tuple(Edge(copies.get(s, s)) for s in node.sources)
-            result = graph.unique(f"{at}_recompute")
-            graph.add(dataclasses.replace(node, name=result, inputs=edges, attrs={**node.attrs, RECOMPUTE: True}))
-            copies[at] = result
+            copy = graph.unique(f"{at}_recompute")
+            graph.add(dataclasses.replace(node, name=copy, inputs=edges, attrs={**node.attrs, RECOMPUTE: True}))
+            copies[at] = copy
         return copies[name]
 
     for node in list(graph):
@@ -165,11 +165,11 @@ def _seeds(graph: Graph, sources: list[str]) -> dict[str, str]:
             continue
         if node.attrs.get(LOSS):
             name, value = f"loss_grad_constant_{node.name}", np.full(node.shape, node.attrs[LOSS], np.float32)
-            result = Node(name, NodeKind.CONSTANT, node.shape, value=value, origin=node.origin)
+            seed = Node(name, NodeKind.CONSTANT, node.shape, value=value, origin=node.origin)
         else:
             attrs = {"dtype": "float32", ROLE: "gradient", "gradient_of": node.name}
-            result = Node(f"loss_{node.name}", NodeKind.INPUT, node.shape, attrs=attrs, origin=node.origin)
-        graph.add(result)
+            seed = Node(f"loss_{node.name}", NodeKind.INPUT, node.shape, attrs=attrs, origin=node.origin)
+        graph.add(seed)
         if source in seeds:  # two outputs of one value
             from tbuda_lab.core.ops import Add
 
@@ -178,12 +178,12 @@ def _seeds(graph: Graph, sources: list[str]) -> dict[str, str]:
                 NodeKind.OP,
                 node.shape,
                 Add(),
-                (Edge(seeds[source]), Edge(result.name)),
+                (Edge(seeds[source]), Edge(seed.name)),
                 origin=node.origin,
             )
             seeds[source] = graph.add(both).name
         else:
-            seeds[source] = result.name
+            seeds[source] = seed.name
     return seeds
 
 

@@ -320,9 +320,9 @@ class Board:
         return entry
 
     def _new(self, name: str) -> None:
-        result = self._find(name)
-        if result is not None:
-            raise fault(name, "placed", f"it stands in epoch {result[0]} already", "move it, or remove it first")
+        entry = self._find(name)
+        if entry is not None:
+            raise fault(name, "placed", f"it stands in epoch {entry[0]} already", "move it, or remove it first")
 
     def _must(self, name: str, refusal: Refusal | None) -> None:
         if refusal is not None:

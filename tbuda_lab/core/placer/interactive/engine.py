@@ -135,16 +135,16 @@ class IncrementalPlacer:
             return None
         carry_runs(problem, whole.problem, now.changed_epochs)
         again = _Replacements(problem, set(now.changed_epochs), set(now.anew), set(now.remade), set(), {})
-        result = again.run(now.segments, whole.chips, cancel)
+        placement = again.run(now.segments, whole.chips, cancel)
         self.new_epochs += again.new_epochs
-        if result is None:
+        if placement is None:
             return None
         # a nop and a queue take nothing away: bounds hold as long as the ops have the candidates they had
         same = all(models[name].signature == table.signature for name, table in whole.problem.models.items())
         limits = (lambda: self._limits(constraints)) if same else (lambda: None)
         output = copy.copy(self)
         output.constraints, output.graph = constraints, graph
-        output._whole = PlacedOps(problem, *result, whole.policy, parts=self._parts, limits=limits)
+        output._whole = PlacedOps(problem, *placement, whole.policy, parts=self._parts, limits=limits)
         output._replaced, output._carried, output.new_epochs = {}, None, 0
         return output
 

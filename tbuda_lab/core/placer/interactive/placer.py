@@ -293,10 +293,10 @@ class InteractivePlacer(Board):
             self.last_refusal = Refusal("epoch-break", f"{names[0]} starts an epoch", "call next_epoch")
             return None
         for state in self._tries(wish, chip_break, output):
-            result = self._spot(state[-1], shape, wish, turns, names[0])
-            if result is None:
+            spot = self._spot(state[-1], shape, wish, turns, names[0])
+            if spot is None:
                 continue
-            start, turned = result
+            start, turned = spot
             areas = []
             for name, part in zip(names, parts or (shape,), strict=True):
                 area = area_of(start, part, turned)

@@ -124,10 +124,10 @@ class _Allocator:
         size = align(request.size, self.device.dram_address_align)
         buffers: list[tuple[int, int]] = []
         for nth in range(request.count):
-            result = self._one(request, nth, size, channels)
-            if result is None:
+            buffer = self._one(request, nth, size, channels)
+            if buffer is None:
                 break
-            buffers.append(result)
+            buffers.append(buffer)
         if len(buffers) == request.count:
             self.placed[request.name] = tuple(buffers)
             return

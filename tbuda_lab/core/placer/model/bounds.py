@@ -341,19 +341,19 @@ def _least_runs(problem: Problem) -> _BoundRuns:
     if bounds.runs is None:
         relaxed = bounds.no_packing = NoPacking(problem)
         equal = _equal_runs(problem, relaxed.targets)
-        result = _BoundRuns([], problem.order, relaxed.targets)
+        runs = _BoundRuns([], problem.order, relaxed.targets)
         carried = _original_runs(problem, relaxed.targets)
         for first in range(len(problem.order)):
             if first in carried:
-                result.runs.append(carried[first])
+                runs.runs.append(carried[first])
                 continue
             entry = equal.find(problem, first)
             if entry is None:
                 ends, count = relaxed.sweep(first)
                 lengths = np.array(list(ends), dtype=np.int64) - first
                 entry = equal.add(problem, first, count, (lengths, np.array(list(ends.values()))))
-            result.runs.append(entry)
-        bounds.runs = result
+            runs.runs.append(entry)
+        bounds.runs = runs
     return bounds.runs
 
 

@@ -221,11 +221,11 @@ def divide(costs: Costs, rule: Rules) -> list[tuple[int, int, int]] | None:
     high = _slowest(best, costs, rule)
     while high - low > max(1.0, _PRECISION * high):
         middle = (low + high) / 2
-        result = graph.path(middle)
-        if result is None:
+        path = graph.path(middle)
+        if path is None:
             low = middle
         else:
-            best, high = result, min(middle, _slowest(result, costs, rule))
+            best, high = path, min(middle, _slowest(path, costs, rule))
     return best
 
 

@@ -169,9 +169,9 @@ def _repair_rows(
                 rows = with_more[more] = [row for row in options if more + beyond[row] < extra]
             if other != old_row and rows:
                 pairs.append((other, more, rows))
-        result = _repair_two(book, op, producer, pairs, beyond, extra)
-        if result is not None:
-            best, extra = result
+        better = _repair_two(book, op, producer, pairs, beyond, extra)
+        if better is not None:
+            best, extra = better
     return best or repair_around(book, op, options, others)
 
 

@@ -153,12 +153,12 @@ class OpenEpoch:
 
     def _make_room(self, op: int) -> bool:
         """A pinned op takes its place; those that lay there are packed anew around it."""
-        result = pack(items(self.problem, self.first, op + 1, self.rows), self.grid.rows, self.grid.cols)
-        if result is None:
+        spots = pack(items(self.problem, self.first, op + 1, self.rows), self.grid.rows, self.grid.cols)
+        if spots is None:
             return False
         for other in list(self.spots):
             self._clear(other)
-        for member, (row, col, turned) in zip(range(self.first, op + 1), result, strict=True):
+        for member, (row, col, turned) in zip(range(self.first, op + 1), spots, strict=True):
             pin = self.problem.pins.get(self.problem.order[member])
             spot = (row, col, turned or (pin is not None and pin.transpose is True))
             self.grid.take(row, col, *self._size(member, spot[2]))

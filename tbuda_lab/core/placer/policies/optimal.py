@@ -172,12 +172,12 @@ class Optimal:
             for step in _NEAR:
                 if (target := bound.target + step) >= len(self.runs.targets):
                     break
-                result = self.attempt(first, last, bound.level, target, upstream_rows, price).segment
-                if result is None:
+                trial = self.attempt(first, last, bound.level, target, upstream_rows, price).segment
+                if trial is None:
                     continue
-                result = polish(self.problem, result, upstream_rows)
-                if result.limiter_cycles <= segment.limiter_cycles and policy_cost(result) < policy_cost(segment):
-                    segment = result
+                trial = polish(self.problem, trial, upstream_rows)
+                if trial.limiter_cycles <= segment.limiter_cycles and policy_cost(trial) < policy_cost(segment):
+                    segment = trial
                 break
         return segment
 

@@ -118,14 +118,14 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
             progress = functools.partial(_within, check, start, (1 - _SHARE) / len(others))
             cutoff = CostCutoff(problem, progress, limit, ahead)
             try:
-                result = run(problem, cutoff)
+                segments = run(problem, cutoff)
             except (PlacementError, CutoffReached):
                 continue
-            if slowest_stage(problem, result) >= limit:
+            if slowest_stage(problem, segments) >= limit:
                 continue
-            result = [with_stall_cycles(problem, segment) for segment in result]  # as it will be repaired
-            if slowest_stage(problem, result) < limit:
-                best, refusals = result, dict(problem.refusals)
+            segments = [with_stall_cycles(problem, segment) for segment in segments]  # as it will be repaired
+            if slowest_stage(problem, segments) < limit:
+                best, refusals = segments, dict(problem.refusals)
         if best is None:
             assert failure is not None
             raise failure

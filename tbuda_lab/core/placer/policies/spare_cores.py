@@ -143,10 +143,10 @@ def use_spare_cores(problem: Problem, segment: Segment, upstream_rows: Mapping[i
         trials = list(zip(others, ends, strict=True))
         if not trials:
             break
-        result, now = min(trials, key=lambda pair: (pair[1].deadlocks, pair[1].roomy))
+        fastest, now = min(trials, key=lambda pair: (pair[1].deadlocks, pair[1].roomy))
         if (now.deadlocks, now.roomy) >= (was.deadlocks, _WORTH * was.roomy):
             break
-        segment, was = result, now
+        segment, was = fastest, now
     return segment
 
 

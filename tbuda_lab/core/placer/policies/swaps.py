@@ -229,12 +229,12 @@ class SwapSearch:
         upstream_rows = self._rows(self.segments[:cut])
         parts: list[Segment] = []
         for a, b in bounds:
-            result = policy.realise(a, b, upstream_rows)
-            if result is None:
+            epoch = policy.realise(a, b, upstream_rows)
+            if epoch is None:
                 return None
-            result = polish(problem, result, upstream_rows, 4)
-            parts.append(result)
-            upstream_rows.update(zip(range(a, b), result.rows, strict=True))
+            epoch = polish(problem, epoch, upstream_rows, 4)
+            parts.append(epoch)
+            upstream_rows.update(zip(range(a, b), epoch.rows, strict=True))
         was = sum(s.limiter_cycles for s in self.segments[cut : cut + 2])
         guess = sum(bound.stall_cycles for bound in bounds.values())
         if sum(policy_cost(p) for p in parts) + guess >= cost or sum(p.limiter_cycles for p in parts) > was:

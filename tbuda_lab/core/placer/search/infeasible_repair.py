@@ -29,12 +29,12 @@ from tbuda_lab.core.placer.model.problem import Problem
 def repair_infeasible(graph: Graph, error: PlacementError) -> tuple[Override, ...]:
     """Nops before the ops that an error says fit no epoch; none when it is about something else."""
     edits: list[Override] = []
-    for result in error.diagnostics:
-        if result.rule != "no-epoch" or result.where not in graph:
+    for fault in error.diagnostics:
+        if fault.rule != "no-epoch" or fault.where not in graph:
             continue
-        for source in dict.fromkeys(graph[result.where].sources):
+        for source in dict.fromkeys(graph[fault.where].sources):
             if graph[source].kind is NodeKind.OP:
-                value = {"dest": (result.where,), "hoist_tms": False, "nop_count": 1, "daisy_chain": False}
+                value = {"dest": (fault.where,), "hoist_tms": False, "nop_count": 1, "daisy_chain": False}
                 edits.append(Override("insert_nop", source, value, "placer"))
     return tuple(edits)
 

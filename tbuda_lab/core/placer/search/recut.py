@@ -96,14 +96,14 @@ class Recut:
         """The run as an epoch at the first target that does; its stall cycles are those of filling."""
         key = self._structure(first, last), share
         if key not in self._begun:
-            result = self._bold[share].realise(first, last)
-            if result is not None:
+            segment = self._bold[share].realise(first, last)
+            if segment is not None:
                 inputs = self.problem.inputs(first)
                 filling = max(
-                    0.0, cycles_without_stalls(self.problem, result, self.cache) / inputs - result.limiter_cycles
+                    0.0, cycles_without_stalls(self.problem, segment, self.cache) / inputs - segment.limiter_cycles
                 )
-                result = dataclasses.replace(result, stall_cycles=filling)
-            self._begun[key] = result
+                segment = dataclasses.replace(segment, stall_cycles=filling)
+            self._begun[key] = segment
         begun = self._begun[key]
         return None if begun is None else dataclasses.replace(begun, first=first, last=last)
 
@@ -115,10 +115,10 @@ class Recut:
         self._finished.add(key)
         policy, bound = self._bold[share], self._bold[share].bounds[first][last].cost
         plain = dataclasses.replace(begun, stall_cycles=0.0)
-        result = policy.flowing(policy.pipeline_epoch(policy.ready(plain, {}), {}), {})
+        segment = policy.flowing(policy.pipeline_epoch(policy.ready(plain, {}), {}), {})
         for over, of in zip(self._over, (bound, _interval(begun)), strict=True):
-            over.append(_interval(result) / max(1.0, of))
-        self.note(result)
+            over.append(_interval(segment) / max(1.0, of))
+        self.note(segment)
         return self.best(first, last)
 
     def path(

@@ -85,9 +85,9 @@ class SessionsFeed:
         feed = weakref.ref(self)
 
         def listener(*_: Any) -> None:
-            result = feed()
-            if result is not None:
-                result.on_change()
+            sessions = feed()
+            if sessions is not None:
+                sessions.on_change()
 
         for event in ("compiled", "edited", "problem"):
             session.on(event, listener)
@@ -325,9 +325,9 @@ def _diff(hub: Hub, content: Mapping[str, Any], answer: Answer) -> None:
     name = str(content.get("checkpoint", ""))
 
     def work() -> None:
-        result = hub.session.diff(name)
-        hub.publish([session_diff_frame(hub.session, result)])
-        answer(True, result.to_markdown(), checkpoint=name)
+        difference = hub.session.diff(name)
+        hub.publish([session_diff_frame(hub.session, difference)])
+        answer(True, difference.to_markdown(), checkpoint=name)
 
     _in_thread(hub, answer, work)
 
