@@ -451,7 +451,7 @@ def program_frame(program: GraphProgram, result: CompileResult, graphs: Sequence
         timelines[mode] = {
             "cycles": plan.cycles,
             "device": [[section, start, end] for section, start, end in plan.device],
-            "link": [[said, start, end] for said, start, end in plan.link] if count > 1 else [],
+            "link": [[label, start, end] for label, start, end in plan.link] if count > 1 else [],
         }
     meta = {
         "graph": program.name,

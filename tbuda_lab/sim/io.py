@@ -282,11 +282,11 @@ class ViewIo(RamIo):
 
     def entry(self, index: int) -> Array:
         parts = [self.base.slot(i) for i in range(index * self.per_slot, (index + 1) * self.per_slot)]
-        known = self._viewed.get(index)
-        if known is None or any(a is not b for a, b in zip(known[0], parts, strict=True)):
+        view = self._viewed.get(index)
+        if view is None or any(a is not b for a, b in zip(view[0], parts, strict=True)):
             streams = np.concatenate([to_stream(p, self.base.spec) for p in parts], axis=1)
-            known = self._viewed[index] = parts, from_stream(streams, self.spec)
-        return known[1]
+            view = self._viewed[index] = parts, from_stream(streams, self.spec)
+        return view[1]
 
     def store(self, index: int, value: Entry) -> None:
         streams = to_stream(self.compute(value), self.spec)

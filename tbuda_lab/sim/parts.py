@@ -282,9 +282,9 @@ class PartExecutor(Executor):
         assert now is not None
         if self._chunk is not values:
             self._chunk, self._known = values, {}
-        known = self._known.get(id(write))
-        if known is not None:
-            return known
+        entries_of_write = self._known.get(id(write))
+        if entries_of_write is not None:
+            return entries_of_write
         name = f"{now.plan}/queue/{write.io.name}"
         readers = self._readers[write.io.memory]
         if write.value not in now.foreign:

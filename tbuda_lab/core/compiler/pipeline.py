@@ -221,9 +221,9 @@ class Pipeline:
                     self._refuse_more(cut, options, error, refused)
 
         key = _without(front_end(options), LOWERING), tuple(refused), apart
-        known = self._passed.get_or(key, run_passes)
-        self._passed.store((key[0], tuple(refused), apart), known)
-        return known
+        outcome = self._passed.get_or(key, run_passes)
+        self._passed.store((key[0], tuple(refused), apart), outcome)
+        return outcome
 
     def _may_cut(self, options: CompileOptions) -> bool:
         """Whether the host may run a part of the model. Training in sections is `compiler.fallback`'s."""
@@ -403,9 +403,9 @@ class Pipeline:
         """What is known of a request without edits holds for another one, which comes to the same placement. The first
         is forgotten: it depends on time, and may come to something else when it is asked for again."""
         for store in (self._placed, self._anchors):
-            known = store.pop(before.key, None)
-            if known is not None and same is not before:
-                store.store(same.key, known)
+            value = store.pop(before.key, None)
+            if value is not None and same is not before:
+                store.store(same.key, value)
 
     def _whole(
         self,
@@ -495,7 +495,7 @@ class Pipeline:
             except OverrideError:  # not beside what the placer inserted
                 return None
             key = (near.key, "edited", frozen(added))
-            output = FrontEndResult(
+            front = FrontEndResult(
                 key,
                 near.passed,
                 result.graph,
@@ -506,13 +506,13 @@ class Pipeline:
             )
             with clock.stage("balance"):
                 asked = Request(request.options, (*request.base, *added))
-                models, constraints = self.models(output, asked, clock), self.constraints(output, asked)
+                models, constraints = self.models(front, asked, clock), self.constraints(front, asked)
             with clock.stage("place"):
                 self._count("regraph")
                 before = anchor.new_epochs
                 placing = anchor.regraph(result.graph, models, constraints, clock.cancel)
                 self._count("epoch", anchor.new_epochs - before)
-            return None if placing is None else (output, placing)
+            return None if placing is None else (front, placing)
 
         base = request.of_base.key
         result: tuple[FrontEndResult, IncrementalPlacer] | None = self._anchors.get_or((base, frozen(added)), make)

@@ -42,10 +42,10 @@ class Space:
 
     def __post_init__(self) -> None:
         """Raises `InputError` for an axis that is no option, one without values, a device that is none."""
-        known = {f.name for f in dataclasses.fields(CompileOptions)} - {"training"}
+        options = {f.name for f in dataclasses.fields(CompileOptions)} - {"training"}
         for name, values in self.axes.items():
-            if name not in (DEVICE, HARVEST, OVERRIDES) and name not in known:
-                near = difflib.get_close_matches(name, sorted(known | set(ALIASES)), n=3, cutoff=0.4)
+            if name not in (DEVICE, HARVEST, OVERRIDES) and name not in options:
+                near = difflib.get_close_matches(name, sorted(options | set(ALIASES)), n=3, cutoff=0.4)
                 raise InputError(
                     f"axis {name!r} is no option, device, harvest or overrides"
                     + (f"; near it: {', '.join(near)}" if near else "")

@@ -99,8 +99,8 @@ def classes_kept(module: torch.nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for kind, known in names.items():
-            for name in set(vars(kind)).difference(known):
+        for kind, names_before in names.items():
+            for name in set(vars(kind)).difference(names_before):
                 delattr(kind, name)
         for kind, name, value, content in saved:
             if vars(kind).get(name) is not value:

@@ -311,8 +311,8 @@ class LoweringContext:
     def mask_padding(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
         """Make the padding rows or columns zero by multiplying with a 0/1 constant, where they are not known to be."""
         z, r, c = value.zrc
-        for needed, existing, axis, size in ((rows, value.zero_r, 0, r), (cols, value.zero_c, 1, c)):
-            if not needed or existing:
+        for needed, is_zero, axis, size in ((rows, value.zero_r, 0, r), (cols, value.zero_c, 1, c)):
+            if not needed or is_zero:
                 continue
             padded = tiles_of(size) * TILE
             mask = (np.arange(padded) < size).astype(np.float32)

@@ -114,8 +114,8 @@ def _left_out(profiles: Sequence[MeasuredProfile], runs: Sequence[Sequence[_Run]
                 continue
             row = features(op, machine)
             keys = kernel_keys(op)
-            known = fits[next(key for key in reversed(keys) if key in fits)]
-            estimate = float(duration(known, row[None])[0])
+            fit = fits[next(key for key in reversed(keys) if key in fits)]
+            estimate = float(duration(fit, row[None])[0])
             run = by_key.get((keys, row.tobytes())) or _Run(keys, row, op.duration, 1)
             errors.append((run, abs(estimate - op.time) / op.time))
     return errors

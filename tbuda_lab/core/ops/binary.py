@@ -159,12 +159,12 @@ class Power(Binary):
         base = b.scalar(x)
         if base is not None and base > 0:
             return b.op(Exp(), b.multiply(y, float(np.log(base))))
-        known = b.value(y)
-        if known is None:
+        exponents = b.value(y)
+        if exponents is None:
             return b.op(Exp(), b.multiply(y, b.op(Log(), b.maximum(x, TINY))))
         size = b.op(Exp(), b.multiply(y, b.op(Log(), b.maximum(b.op(Abs(), x), TINY))))
-        odd = np.where(known % 2 == 1, np.float32(-2), np.float32(0))
-        change = np.where(known == np.round(known), odd, np.float32(np.nan)).astype(np.float32)
+        odd = np.where(exponents % 2 == 1, np.float32(-2), np.float32(0))
+        change = np.where(exponents == np.round(exponents), odd, np.float32(np.nan)).astype(np.float32)
         if not change.any():
             return size
         negative = step(b, b.multiply(x, -1.0))  # 0 times NaN is 0

@@ -176,14 +176,14 @@ def search_further(state: PlacementState) -> PlacementState:
         return state
     if not options.optimise_rounds:
         return _search_round(state, "")
-    first, known = state, state.context.costs.answers
+    first, answers = state, state.context.costs.answers
     curve: Curve = ((0, _time(state.problem, state.segments)),)
     for number, name in enumerate(options.optimise_rounds, 1):
         key = _round_key(first, options.optimise_rounds[:number])
-        found = known.get(key)
+        found = answers.get(key)
         if not isinstance(found, PlacementState):
             found = _search_round(state, name)
-            _keep_round(known, key, found)
+            _keep_round(answers, key, found)
         state = dataclasses.replace(
             state, problem=found.problem, segments=found.segments, edits=found.edits, notes=found.notes
         )

@@ -49,13 +49,13 @@ class Placements:
         history = self._state.history
         if history.open or history.state != state:
             return
-        known = next((n for n in history.notes.values() if n.state.key == state.key), None)
-        if known is None:
+        earlier = next((n for n in history.notes.values() if n.state.key == state.key), None)
+        if earlier is None:
             kind, label = self._origin(state)
             seen = self._state.journal is not None or self._state.events.heard("compiled")
             facts = self._facts(state, result) if seen else PlacementFacts(_now(), len(result.placement.epochs))
             history.note(PlacementNote(history.free_note(label), kind, state, facts))
-        if known is None:
+        if earlier is None:
             self._write()
 
     def _origin(self, state: Request) -> tuple[str, str]:

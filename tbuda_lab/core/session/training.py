@@ -272,8 +272,8 @@ def _judge_gradients(
     verdicts = []
     largest = max((float(g.abs().max()) for g in wanted.values() if g.numel()), default=0.0)
     for name in (*got, *(n for n in wanted if n not in got)):
-        known = wanted[name] if name in wanted else got[name]
-        zeros = torch.zeros_like(known)
+        gradient = wanted[name] if name in wanted else got[name]
+        zeros = torch.zeros_like(gradient)
         there, here = wanted.get(name, zeros), got.get(name, zeros)
         if name not in got and not there.any():
             continue

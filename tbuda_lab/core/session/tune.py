@@ -356,7 +356,7 @@ def _change(
     assert node.df is not None
     family = node.df.family if node.df.family in blocks else "b"
     eight = LEVELS[0][2][family]
-    output = eight if eight in legal and not node.df.is_bfp else None
+    block_format = eight if eight in legal and not node.df.is_bfp else None
     weights, passes, error, saved = None, None, 0.0, 0.0
     if isinstance(node.op, HwMatmul):
         now = node.attrs["fidelity"]
@@ -371,13 +371,13 @@ def _change(
             saved += 0.1 * work
     elif level != LEVELS[0][0]:
         return None
-    if output is not None:
-        error += _error(value, output)
+    if block_format is not None:
+        error += _error(value, block_format)
         saved += 0.25 * work
-    if output is None and weights is None and passes is None:
+    if block_format is None and weights is None and passes is None:
         return None
     parts = [
-        f"output {output.name}" if output else "",
+        f"output {block_format.name}" if block_format else "",
         f"weights {weights.name}" if weights else "",
         passes.name if passes else "",
     ]
@@ -386,7 +386,7 @@ def _change(
     rule = PrecisionRule(
         reason,
         re.escape(node.name),
-        output_df=output,
+        output_df=block_format,
         math_fidelity=passes,
         inputs=() if weights is None else ((1, weights, False),),
     )

@@ -48,7 +48,7 @@ def epoch_svg(frame: Frame, epoch: int, links: Frame | None = None, threshold: f
     labels = _labels(frame, ops)
 
     def tiles(words: bool = False) -> list[str]:
-        return [_tile(frame, op, top, said, words) for op, said in zip(ops.tolist(), labels, strict=True)]
+        return [_tile(frame, op, top, label, words) for op, label in zip(ops.tolist(), labels, strict=True)]
 
     parts += tiles()
     parts += _shared(frame, epoch, top)
@@ -102,7 +102,7 @@ def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
         if number is not None:
             ops = np.flatnonzero(c["op_epoch"] == number)
             labels = _labels(frame, ops)
-            parts += [_small(frame, op, top, said) for op, said in zip(ops.tolist(), labels, strict=True)]
+            parts += [_small(frame, op, top, label) for op, label in zip(ops.tolist(), labels, strict=True)]
         parts += [f"<rect y='{y + 0.5}' width='{width}' height='{SMALL_STRIP - 1}' fill='url(#h)'/>" for y, _ in strips]
         parts.append("</g>")
     lines = -(-len(meta["chips"]) // per_row)

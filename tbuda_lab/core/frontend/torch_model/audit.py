@@ -251,13 +251,15 @@ class _Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(r.alias_info is not None and not r.alias_info.is_write for r in function._schema.returns):
             return out
         before = [t.double().flatten() for t in operands if not t.is_complex()]
-        known = torch.cat(before) if before else torch.zeros(0, dtype=torch.float64)
+        operand_values = torch.cat(before) if before else torch.zeros(0, dtype=torch.float64)
         for t in pytree.tree_leaves(out):
-            if isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel() and not _is_moved(t, known):
+            if isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel() and not _is_moved(t, operand_values):
                 noise = torch.rand(t.shape, generator=self.generator, dtype=torch.float32).mul_(2).sub_(1)
                 scale = t.abs()
                 if torch.Tag.pointwise not in function.tags:  # sums: their roundings are of the terms' size
-                    scale = torch.clamp(scale, min=float(_finite(torch.cat([known, t.double().flatten()])).max()))
+                    scale = torch.clamp(
+                        scale, min=float(_finite(torch.cat([operand_values, t.double().flatten()])).max())
+                    )
                 t.copy_(t + self.size * (noise * scale).to(t.dtype))
         return out
 
@@ -413,12 +415,12 @@ def differences(wanted: EagerStep, have: EagerStep, own: float = OWN) -> dict[st
     largest = max((float(g.abs().max()) for g in wanted.gradients.values() if g.numel()), default=0.0)
     for name in sorted({*wanted.gradients, *have.gradients}):
         there, here = wanted.gradients.get(name), have.gradients.get(name)
-        known = there if there is not None else here
-        assert known is not None
-        if not known.numel():
+        gradient = there if there is not None else here
+        assert gradient is not None
+        if not gradient.numel():
             continue
-        there = torch.zeros_like(known) if there is None else there
-        here = torch.zeros_like(known) if here is None else here.reshape(there.shape)
+        there = torch.zeros_like(gradient) if there is None else there
+        here = torch.zeros_like(gradient) if here is None else here.reshape(there.shape)
         size = float(there.abs().max())
         error = float((there - here).abs().max())
         if not error <= own * size + ALL * largest + 1e-7:

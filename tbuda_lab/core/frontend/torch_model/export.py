@@ -469,8 +469,8 @@ def _makes_new(node: torch.fx.Node, writing: set[torch.fx.Node]) -> bool:
 def _hides_views(target: torch._ops.OpOverload) -> bool:
     """Whether an op may give views of its operands, as `meshgrid` does, and its schema says nothing of it."""
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(str(target._name), "CompositeImplicitAutograd")
-    said = any(r.alias_info is not None for r in target._schema.returns)
-    return composite and not said and not target._schema.is_mutable and target._schema.name not in NEW_RESULTS
+    aliases = any(r.alias_info is not None for r in target._schema.returns)
+    return composite and not aliases and not target._schema.is_mutable and target._schema.name not in NEW_RESULTS
 
 
 def _out_of_place(node: torch.fx.Node) -> None:

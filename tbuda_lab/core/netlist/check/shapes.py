@@ -138,14 +138,14 @@ def queue_holds_output(c: CheckContext, q: Queue) -> Issues:
     if op is None or not _has_shape(op) or min(shape) < 1:
         return
     try:
-        output = apply_tms(output_shape(op), q.input_tms or ())
+        entry_shape = apply_tms(output_shape(op), q.input_tms or ())
     except NetlistShapeError as error:
         yield "input_tms", f"{error} (op {op.name!r} makes {text(output_shape(op))})", error.fix
         return
-    if output != shape:
+    if entry_shape != shape:
         yield (
             "",
-            f"the queue holds {text(shape)}, but op {op.name!r} makes {text(output)}",
+            f"the queue holds {text(shape)}, but op {op.name!r} makes {text(entry_shape)}",
             "make grid_size x mblock x ublock and t agree",
         )
 

@@ -142,11 +142,11 @@ class IncrementalPlacer:
         # a nop and a queue take nothing away: bounds hold as long as the ops have the candidates they had
         same = all(models[name].signature == table.signature for name, table in whole.problem.models.items())
         limits = (lambda: self._limits(constraints)) if same else (lambda: None)
-        output = copy.copy(self)
-        output.constraints, output.graph = constraints, graph
-        output._whole = PlacedOps(problem, *placement, whole.policy, parts=self._parts, limits=limits)
-        output._replaced, output._carried, output.new_epochs = {}, None, 0
-        return output
+        placer = copy.copy(self)
+        placer.constraints, placer.graph = constraints, graph
+        placer._whole = PlacedOps(problem, *placement, whole.policy, parts=self._parts, limits=limits)
+        placer._replaced, placer._carried, placer.new_epochs = {}, None, 0
+        return placer
 
     def _resequence(self, order: tuple[str, ...]) -> CarryResult:
         """`carry` for an order, kept for the edits that follow."""

@@ -258,8 +258,8 @@ class _Search:
         price = drawn.choice((0, 0, 4, 8))
         key = (self.problem.structure(first, last), level, target, price)
         if key not in self._shaped:
-            output = policy.attempt(first, last, level, target, {}, price).segment
-            self._shaped[key] = None if output is None else policy.ready(output, {})
+            shaped_epoch = policy.attempt(first, last, level, target, {}, price).segment
+            self._shaped[key] = None if shaped_epoch is None else policy.ready(shaped_epoch, {})
         result = self._shaped[key]
         if result is None:
             return False

@@ -50,8 +50,8 @@ def merge_epochs(
         if merged is None:
             at += 1
             continue
-        output, segment, added, note = merged
-        problem, result = output, [*result[:at], segment, *result[at + 2 :]]
+        new_problem, segment, added, note = merged
+        problem, result = new_problem, [*result[:at], segment, *result[at + 2 :]]
         edits, notes = [*edits, *added], [*notes, note]
     return RepairedPlacement(problem, tuple(result), tuple(edits), tuple(notes))
 

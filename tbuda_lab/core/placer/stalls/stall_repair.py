@@ -160,9 +160,9 @@ class _StallRepair:
             state = RepairedEpoch(self.problem, (segment,))
             price = self.price(segment, upstream_rows)
             for repair in price.plan:
-                output = self.repairs.apply(state, repair, segment.first, upstream_rows)
-                if output is not None:
-                    state = output
+                repaired_epoch = self.repairs.apply(state, repair, segment.first, upstream_rows)
+                if repaired_epoch is not None:
+                    state = repaired_epoch
             if state.parts != (segment,) or state.edits:
                 notes.append(self._note(index, price, segment, state))
             grown = state.parts[-1].last - segment.last

@@ -61,10 +61,10 @@ class Fingerprints:
     def has(self, value: Tensor) -> bool:
         """Whether such a value was there."""
         own = self._of(value)
-        known = self._known.get(_core(value.shape))
-        if not known:
+        prints = self._known.get(_core(value.shape))
+        if not prints:
             return False
-        off = np.abs(np.stack(known) - own) / np.array([own[0], *[np.sqrt(value.numel())] * 2])
+        off = np.abs(np.stack(prints) - own) / np.array([own[0], *[np.sqrt(value.numel())] * 2])
         return bool((off.max(axis=1) < _CLOSE).any())
 
 

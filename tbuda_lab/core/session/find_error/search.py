@@ -240,29 +240,29 @@ class _Search:
 
     def _blame_traced(self, prints: Fingerprints, wrong: Sequence[str], expected: Values) -> _Found:
         name = unseen(self.graph, self._traced.values, prints, wrong) or wrong[0]
-        output = wrong[0]
-        got = self._traced.values[output]
+        first_wrong = wrong[0]
+        got = self._traced.values[first_wrong]
         tile = (
             None
-            if expected[output].numel() != got.numel()
-            else first_tile(expected[output].reshape(got.shape).double().numpy(), got.double().numpy())
+            if expected[first_wrong].numel() != got.numel()
+            else first_tile(expected[first_wrong].reshape(got.shape).double().numpy(), got.double().numpy())
         )
         return _Found(name, (name,), tile, "the module, run eagerly, never has its value")
 
     def passed(self) -> _Found | None:
         """The passed graph against the traced one."""
         run = self._passed
-        known = _common(self._traced, run)
+        expected = _common(self._traced, run)
         search = StageSearch(
-            run, known, [n.name for n in self.result.passed.outputs if n.name in known], TOLERANCE["passed"]
+            run, expected, [n.name for n in self.result.passed.outputs if n.name in expected], TOLERANCE["passed"]
         )
         return self._graph_verdict(search, "the passes changed what it gives")
 
     def lowered(self) -> _Found | None:
         """The lowered graph against the passed one, in tiles."""
         run = self._lowered
-        known, outputs = _as_tiles(self._passed, run)
-        search = StageSearch(run, known, outputs, TOLERANCE["lowered"], self._logical, self._filled)
+        expected, outputs = _as_tiles(self._passed, run)
+        search = StageSearch(run, expected, outputs, TOLERANCE["lowered"], self._logical, self._filled)
         return self._graph_verdict(search, "its lowering gives something else")
 
     def _logical(self, name: str, value: Tensor) -> Tensor:
@@ -396,20 +396,20 @@ def _of(op: OpError, reason: str) -> _Found:
 def _common(before: GraphRun, after: GraphRun) -> dict[str, Tensor]:
     """Values of `before` for nodes of `after` that have the same name and shape, but for sizes of 1, and for the last
     op of what a decomposition made of one."""
-    known: dict[str, Tensor] = {}
+    expected: dict[str, Tensor] = {}
     last: dict[str, str] = {}
     for node in after.order:
         if node.name in before.values and node.kind in (NodeKind.OP, NodeKind.OUTPUT):
             value = before.values[node.name]
             if _alike(value, after.values[node.name]) and value.is_floating_point():
-                known[node.name] = value.reshape(after.values[node.name].shape)
+                expected[node.name] = value.reshape(after.values[node.name].shape)
         elif ".dc." in node.name:
             last[node.name.split(".dc.")[0]] = node.name
     for stem, name in last.items():
         whole = before.values.get(stem)
         if whole is not None and stem not in after.values and _alike(whole, after.values[name]):
-            known[name] = whole.reshape(after.values[name].shape)
-    return known
+            expected[name] = whole.reshape(after.values[name].shape)
+    return expected
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:
@@ -434,11 +434,11 @@ def _as_tiles(passed: GraphRun, lowered: GraphRun) -> tuple[dict[str, Tensor], l
     for node in lowered.order:
         if node.kind is NodeKind.OP and "source" in node.attrs:
             last[str(node.attrs["source"])] = node
-    known = {}
+    expected = {}
     for source, node in last.items():
         value = _as_packed(passed, source, node)
         if value is not None and tuple(node.shape[1:]) == collapse(tuple(value.shape)):
-            known[node.name] = plain(value.reshape(node.shape[1:]))
+            expected[node.name] = plain(value.reshape(node.shape[1:]))
     outputs = []
     for node in lowered.graph.outputs:
         if node.name not in passed.graph.nodes:
@@ -446,6 +446,6 @@ def _as_tiles(passed: GraphRun, lowered: GraphRun) -> tuple[dict[str, Tensor], l
         value = passed.values[passed.graph[node.name].sources[0]]
         producer = lowered.graph[node.sources[0]]
         if tuple(producer.shape[1:]) == collapse(tuple(value.shape)):
-            known[producer.name] = plain(value.reshape(producer.shape[1:]))
+            expected[producer.name] = plain(value.reshape(producer.shape[1:]))
             outputs.append(producer.name)
-    return known, outputs
+    return expected, outputs
