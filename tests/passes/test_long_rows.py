@@ -70,7 +70,25 @@ class Moved(torch.nn.Module):
         )
 
 
+class Rows(torch.nn.Module):
+    """Whole rows one after the other, stacked, repeated, picked and exchanged."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.tanh(x)
+        joined = torch.cat([y, x, y], -2)
+        return (
+            joined.abs(),
+            torch.stack([y, -x], -3).mean(-1),
+            y[..., :1, :].expand(x.shape) + x,
+            torch.softmax(joined.flip(-2), -1),
+            torch.relu(y.unsqueeze(-3).transpose(-2, -3)) - 1.0,
+            torch.nn.functional.pad(y, (0, 0, 1, 2)).amax(-1),
+            joined[..., 1::2, :] * 2.0,
+        )
+
+
 MODELS = {
+    "rows": Rows(),
     "moved": Moved(),
     "over_rows": OverRows(),
     "softmax": torch.nn.Softmax(-1),
@@ -87,6 +105,9 @@ CASES = [
     ("softmax", (2, 3, 5), 0.0),
     ("log_softmax", (3,), -500.0),
     ("relu", (1,), 0.0),
+    ("rows", (3,), 0.0),
+    ("rows", (40,), 1.0),
+    ("rows", (2, 5), -1.0),
     ("moved", (1,), 0.0),
     ("moved", (2, 40), 0.0),
     ("layernorm", (1,), -70.0),

@@ -1,0 +1,154 @@
+"""What shares a long row: the ops and leaves that have it, and the reductions along it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from tbuda_lab.core.graph import Graph, Node, NodeKind, Shape
+from tbuda_lab.core.graph.phases import WRITES, is_cache
+from tbuda_lab.core.ops import Matmul
+from tbuda_lab.core.ops.reduce import Reduce
+from tbuda_lab.core.passes.base import is_stored
+from tbuda_lab.core.passes.long_rows.pieces import (
+    FEW_ROWS,
+    ROW_MOVES,
+    Pieces,
+    is_long,
+    matrix,
+    moves_rows,
+    slices,
+    strip,
+)
+
+ELEMENTWISE = frozenset(
+    (
+        "exp",
+        "log",
+        "sqrt",
+        "reciprocal",
+        "sigmoid",
+        "tanh",
+        "gelu",
+        "gelu_derivative",
+        "leaky_relu",
+        "abs",
+        "pow",
+        "sine",
+        "cosine",
+        "buffer",
+        "relu",
+        "add",
+        "subtract",
+        "multiply",
+        "maximum",
+    )
+)
+REDUCTIONS = frozenset(("reduce_sum", "reduce_avg", "reduce_max"))
+
+
+@dataclasses.dataclass
+class Group:
+    """All that shares a row: ops and leaves that have it, reductions along it, and the moves of whole rows among
+    the ops, with the shape of what they move."""
+
+    size: int
+    wide: list[Node] = dataclasses.field(default_factory=list)
+    reductions: list[Node] = dataclasses.field(default_factory=list)
+    by_product: bool = False
+    moves: list[tuple[Node, Shape]] = dataclasses.field(default_factory=list)
+
+
+def groups_of(graph: Graph) -> list[Group]:
+    """All groups of a graph whose row may be cut."""
+    parent: dict[str, str] = {}
+    fixed: set[str] = set()
+    products: list[str] = []
+    movers: list[Node] = []
+    reductions: list[tuple[str, Node]] = []
+
+    def find(name: str) -> str:
+        while parent.setdefault(name, name) != name:
+            parent[name] = name = parent[parent[name]]
+        return name
+
+    long = {node.name for node in graph if is_long(node.shape)}
+    for node in graph.topological():
+        sources = [s for s in node.sources if s in long]
+        if node.name not in long and not sources:
+            continue
+        if node.kind is NodeKind.OP:
+            op = node.op
+            if op is not None and op.type in ELEMENTWISE and node.name in long:
+                for source in sources:
+                    parent[find(source)] = find(node.name)
+                continue
+            if isinstance(op, Reduce) and op.type in REDUCTIONS and op.dim == -1:
+                reductions.append((sources[0], node))
+                continue
+            if isinstance(op, Reduce) and op.type in REDUCTIONS and op.dim < -1:
+                parent[find(sources[0])] = find(node.name)
+                continue
+            if (
+                isinstance(op, ROW_MOVES)
+                and node.name in long
+                and moves_rows(node, [graph[s].shape for s in node.sources])
+            ):
+                for source in sources:
+                    parent[find(source)] = find(node.name)
+                movers.append(node)
+                continue
+            if isinstance(op, Matmul) and node.name in long and _has_own_weights(graph, node):
+                for source in node.sources[1:]:
+                    parent[find(source)] = find(node.name)
+                products.append(node.name)
+                continue
+            fixed.update((*sources, node.name))
+        elif node.kind is NodeKind.OUTPUT:
+            fixed.update(sources if WRITES in node.attrs else ())
+        elif not (is_stored(node) or node.kind is NodeKind.INPUT) or is_cache(node):
+            fixed.add(node.name)
+    bad = {find(name) for name in fixed & long}
+    groups: dict[str, Group] = {}
+    for node in graph.topological():
+        if node.name in long and node.kind is not NodeKind.OUTPUT and find(node.name) not in bad:
+            groups.setdefault(find(node.name), Group(node.shape[-1])).wide.append(node)
+    for source, node in reductions:
+        if (group := groups.get(find(source))) is not None:
+            group.reductions.append(node)
+    for node in movers:
+        if (group := groups.get(find(node.name))) is not None:
+            group.moves.append((node, graph[node.sources[0]].shape))
+    for name in products:
+        if (group := groups.get(find(name))) is not None:
+            group.by_product = True
+    # one op alone that makes the row (a product that only an output reads) has a pass of its own
+    return [
+        g
+        for g in groups.values()
+        if any(n.kind is NodeKind.OP and not isinstance(n.op, Matmul) for n in g.wide) or g.reductions
+    ]
+
+
+def _has_own_weights(graph: Graph, node: Node) -> bool:
+    """A product of one matrix with stored weights that nothing else reads, plus a stored row."""
+    left, *stored = (graph[s] for s in node.sources)
+    users = graph.users()
+    return (
+        math.prod(left.shape[:-2]) == 1
+        and not is_long(left.shape)
+        and all(is_stored(s) and len(users[s.name]) == 1 and math.prod(s.shape[:-2]) == 1 for s in stored)
+        and all(s.shape[-1] == node.shape[-1] and (len(s.shape) < 2 or s.shape[-2] == 1) for s in stored[1:])
+    )
+
+
+def pieces_of(group: Group) -> Pieces | None:
+    """How to cut the row; None where its tensors have too many dims, or a move has no form in pieces."""
+    shapes = [node.shape for node in group.wide]
+    lead = max(len(strip(shape)) for shape in shapes)
+    rows = max((s[-2] if len(s) > 1 else 1) for s in shapes)
+    if lead > 3:
+        return None
+    few = rows < FEW_ROWS and not group.by_product
+    pieces = matrix(group.size) if few else slices(group.size)
+    return pieces if all(pieces.move(node, source) is not None for node, source in group.moves) else None
