@@ -139,6 +139,9 @@ TRAINING_PIPELINE: tuple[Pass, ...] = (
     FuseBias(),
     ConstEval(),
     HostMoves(),
+    LongRows(),
+    ConstEval(),
+    HostMoves(),
 )
 
 

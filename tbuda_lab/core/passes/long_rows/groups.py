@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from tbuda_lab.core.graph import Graph, Node, NodeKind, Shape
-from tbuda_lab.core.graph.phases import WRITES, is_cache
+from tbuda_lab.core.graph.phases import ROLE, WRITES
 from tbuda_lab.core.ops import Matmul
 from tbuda_lab.core.ops.reduce import Reduce
 from tbuda_lab.core.passes.base import is_stored
@@ -106,8 +106,8 @@ def groups_of(graph: Graph) -> list[Group]:
             fixed.update((*sources, node.name))
         elif node.kind is NodeKind.OUTPUT:
             fixed.update(sources if WRITES in node.attrs else ())
-        elif not (is_stored(node) or node.kind is NodeKind.INPUT) or is_cache(node):
-            fixed.add(node.name)
+        elif not (is_stored(node) or node.kind is NodeKind.INPUT) or ROLE in node.attrs:
+            fixed.add(node.name)  # what programs write lies in DRAM as the model has it
     bad = {find(name) for name in fixed & long}
     groups: dict[str, Group] = {}
     for node in graph.topological():
