@@ -15,9 +15,8 @@ import torch
 from torch import nn
 
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
-from tbuda_lab.core.frontend import feeds, from_any, from_torch
+from tbuda_lab.core.frontend import feeds, from_any, from_torch, large_values
 from tbuda_lab.core.frontend.pybuda.foreign import graph_outputs
-from tbuda_lab.core.frontend.torch_model import importer
 from tbuda_lab.core.frontend.torch_model.provenance import short_path
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
@@ -391,8 +390,66 @@ def test_a_constant_is_refused_by_its_size_before_it_is_folded(monkeypatch: pyte
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + torch.arange(128).float() + torch.ones(1).expand(4096)[:128]
 
-    monkeypatch.setattr(importer, "LARGEST_CONSTANT", 128)
+    monkeypatch.setattr(large_values, "LARGE", 128)
     from_torch(Counted().eval(), torch.zeros(1, 128))
-    monkeypatch.setattr(importer, "LARGEST_CONSTANT", 127)
+    monkeypatch.setattr(large_values, "LARGE", 127)
     with pytest.raises(UnsupportedOp, match=r"test_errors\.py:\d+\): aten\.arange.*128 elements; 127 are the most"):
         from_torch(Counted().eval(), torch.zeros(1, 128))
+
+
+HUGE = 10**10
+TOO_LARGE: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
+    "an input, repeated in memory": (torch.relu, torch.ones(1).expand(1, HUGE)),
+    "a constant": (lambda x: x + torch.arange(HUGE), torch.ones(1, 1)),
+    "zeros": (lambda x: x + torch.zeros(HUGE), torch.ones(1, 1)),
+    "a broadcast sum": (lambda x: x.reshape(-1, 1) + x, torch.ones(1, 10**5)),
+    "a product": (lambda x: x.reshape(-1, 1) @ x, torch.ones(1, 10**5)),
+    "a repeated one": (lambda x: torch.relu(x).repeat(1, HUGE), torch.ones(1, 1)),
+    "an expanded one": (lambda x: torch.relu(x.expand(1, HUGE)), torch.ones(1, 1)),
+    "a padded one": (lambda x: nn.functional.pad(x, (0, HUGE)), torch.ones(1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_a_value_that_no_device_holds_is_refused_before_it_takes_memory(name: str) -> None:
+    """Had one of them been made, the test would end for want of memory: 40 GB."""
+    call, x = TOO_LARGE[name]
+    with pytest.raises(UnsupportedOp, match=r"value of 10,000,000,00\d elements; 8,589,934,592 are the most"):
+        from_torch(Fn(call), x)
+
+
+def test_values_too_large_to_hold_several_times_are_traced_and_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(large_values, "LARGE", 1000)
+    graph = from_torch(Fn(lambda x: torch.relu(x) * 2), torch.randn(1, 1001))
+    assert [node.shape for node in graph.outputs] == [(1, 1001)]
+    assert "makes 1,001 elements" in caplog.text
+
+
+ONNX_TOO_LARGE = {
+    "Range": (["a", "b", "c"], {"a": 0.0, "b": 1e10, "c": 1.0}),
+    "ConstantOfShape": (["s"], {"s": [HUGE]}),
+    "Expand": (["x", "s"], {"s": [1, HUGE]}),
+    "Tile": (["x", "s"], {"s": [1, HUGE]}),
+    "Pad": (["x", "s"], {"s": [0, 0, 0, HUGE]}),
+}
+
+
+@pytest.mark.parametrize("kind", ONNX_TOO_LARGE)
+def test_an_onnx_file_is_refused_by_size_too(kind: str) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper, types = onnx.helper, onnx.TensorProto
+    operands, values = ONNX_TOO_LARGE[kind]
+    stored = [
+        helper.make_tensor(n, types.INT64, [len(v)], v)
+        if isinstance(v, list)
+        else helper.make_tensor(n, types.FLOAT, [], [v])
+        for n, v in values.items()
+    ]
+    nodes = [helper.make_node(kind, operands, ["r"]), helper.make_node("Add", ["x", "r"], ["y"])]
+    ends = [helper.make_tensor_value_info(n, types.FLOAT, s) for n, s in (("x", [1, 1]), ("y", None))]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], initializer=stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(UnsupportedOp, match=f"node 0.*onnx.{kind}"):
+        from_any(model, torch.zeros(1, 1), name="large")

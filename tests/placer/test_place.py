@@ -10,10 +10,11 @@ import re
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tbuda_lab.core.balancer import op_models
+from tbuda_lab.core.balancer import op_models, profile
 from tbuda_lab.core.balancer.blocks import read_order, ublock_orders
 from tbuda_lab.core.balancer.edges import MAX_FAN_OUT_STREAMS, EdgeReason, pipe, stream_verdict
 from tbuda_lab.core.balancer.types import Placement, Reason
@@ -31,6 +32,7 @@ from tbuda_lab.core.placer.model.grid import Item, pack
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule, sparse_pairs
 from tbuda_lab.core.placer.model.segment import measure
+from tbuda_lab.core.session import Session
 from tests import pairs
 from tests.placer.graphs import Sketch, convolutions, encoder, placed_as_chosen
 
@@ -299,6 +301,20 @@ def test_inputs_lie_on_the_host_where_the_device_reads_it() -> None:
     assert placed(graph, load_device("wormhole_b0"), input_queues_on_host=False).queues["x"].location == "dram"
     out = placed(graph, load_device("grayskull")).queues["out"]
     assert (out.location, out.grid, out.layout) == ("host", (1, 1), "untilized")
+
+
+@pytest.mark.parametrize("arch", ["grayskull", "wormhole_b0"])
+def test_queues_too_large_for_host_memory_lie_in_dram(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile, "HOST_QUEUE_BYTES", 100_000)
+    model, x, y = torch.nn.ReLU(), torch.randn(1, 64, 64), torch.randn(1, 256, 256)
+    large, small = Session(model, [y], arch, name="m"), Session(model, [x], arch, name="m")
+    for session, location, value in ((small, "host", x), (large, "dram", y)):
+        ((found,),) = session.run()
+        assert session.result is not None
+        queues = session.result.placement.queues
+        assert queues["m.output_0"].location == location
+        assert torch.equal(found.double().sign(), value.relu().double().sign())
+        assert sum(q.location == location for q in queues.values()) >= (1 if arch == "grayskull" else 2)
 
 
 def test_why_names_the_limit_and_the_refusals() -> None:

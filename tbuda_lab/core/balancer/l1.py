@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encoding_tiles, picker_profile
-from tbuda_lab.core.balancer.profile import OpProfile, as_read
+from tbuda_lab.core.balancer.profile import OpProfile, as_read, output_on_host
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.graph import Graph, NodeKind
@@ -27,7 +27,7 @@ def header_bytes(graph: Graph, options: CompileOptions) -> int:
         if node.kind is NodeKind.OP:
             formats.add(node.attrs.get("intermed_df") or node.df or options.data_format)
             formats |= {SPARSE_TILE_DF, ENCODING_DF} if isinstance(node.op, HwSparseMatmul) else set()
-        elif node.kind is NodeKind.OUTPUT and options.output_queues_on_host:
+        elif node.kind is NodeKind.OUTPUT and output_on_host(node, options):
             sizes |= {tile_bytes(df, header=False) for df in formats}
         sizes |= {tile_bytes(df) for df in formats}
     return max(0, len(sizes) - 1) * buffers.HEADERS

@@ -12,9 +12,10 @@ from typing import TypeVar
 import numpy as np
 
 from tbuda_lab.core.balancer.types import Candidate
-from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.formats import DataFormat, MathFidelity, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
-from tbuda_lab.core.graph.phases import ACCUMULATES, ONCE, RAM, ROLE, WRITES, direction_of, is_cache
+from tbuda_lab.core.graph.phases import ACCUMULATES, ENTRIES, ONCE, RAM, ROLE, WRITES, direction_of, is_cache
 from tbuda_lab.core.lowering.fused_steps import OperandUse, operand_uses, step_block
 from tbuda_lab.core.lowering.hw_ops import (
     HwBinary,
@@ -33,6 +34,30 @@ from tbuda_lab.core.options import CompileOptions
 Users = Mapping[str, Sequence[tuple[str, int]]]
 
 MATMUL_KINDS = frozenset({"matmul", "sparse_matmul", "depthwise"})
+
+HOST_QUEUE_BYTES = 896 << 20
+"""Bytes of a queue that lies in host memory at most: its first channel has so many (placement.md#device-limits)."""
+
+
+def queue_entries(node: Node, options: CompileOptions) -> int:
+    """Tensors that the queue of an INPUT or OUTPUT holds."""
+    return max(2 * options.microbatch, int(node.attrs.get(ENTRIES, 0)))
+
+
+def _fits_host(node: Node, options: CompileOptions) -> bool:
+    tile = tile_bytes(node.df or options.data_format)
+    return math.prod(tile_shape(node.shape)) * tile * queue_entries(node, options) <= HOST_QUEUE_BYTES
+
+
+def output_on_host(node: Node, options: CompileOptions) -> bool:
+    """Whether the queue of an OUTPUT lies in host memory; one that is too large for that lies in DRAM."""
+    return options.output_queues_on_host and _fits_host(node, options)
+
+
+def input_on_host(node: Node, device: DeviceSpec, options: CompileOptions) -> bool:
+    """The same of an INPUT, where the device can read host memory: one chip, not grayskull."""
+    readable = device.arch != "grayskull" and len(device.chips) == 1
+    return options.input_queues_on_host and readable and _fits_host(node, options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +239,7 @@ def profile_of(
             shared_ram |= RAM in user.attrs
             accumulates |= bool(user.attrs.get(ACCUMULATES))
         elif user.kind is NodeKind.OUTPUT:
-            feeds_host = options.output_queues_on_host
+            feeds_host |= output_on_host(user, options)
         elif user.kind is NodeKind.OP:
             stacks |= {int(tm.args[0]) for tm in user.inputs[port].tms if tm.name in ("hstack", "vstack")}
     return OpProfile(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
 from tbuda_lab.core.errors import ModelError
-from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Origin, Shape
+from tbuda_lab.core.frontend.large_values import LARGEST
+from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Origin, Shape, ShapeError
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
@@ -57,8 +59,13 @@ class Emitter:
         return self.graph[name].shape
 
     def op(self, op: Op, *operands: str, name: str | None = None) -> str:
-        """Add an op node on the named operands; its shape is inferred. Returns its name."""
+        """Add an op node on the named operands; its shape is inferred. Returns its name. Raises `ShapeError` for a
+        value that no device holds."""
         shape = tuple(op.infer(*(self.graph[x].shape for x in operands)))
+        if (size := math.prod(shape)) > LARGEST:
+            raise ShapeError(
+                f"a value of {size:,} elements; {LARGEST:,} are the most: cut it into several inputs or calls"
+            )
         node = Node(
             name or self.name_for(op.type), NodeKind.OP, shape, op, tuple(Edge(x) for x in operands), origin=self.origin
         )

@@ -15,6 +15,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, ModelError, UnsupportedOp
+from tbuda_lab.core.frontend import large_values
 from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, FoldedValue, lookup
 from tbuda_lab.core.frontend.aten.call import RANDOM, VALUES_DECIDE, by_name, known_shape
 from tbuda_lab.core.frontend.aten.host import complex_call, host_call, mapping_of
@@ -70,8 +71,6 @@ ONE_KIND = {
     )
 }
 """Ops whose tensors must all be floats, or all integers."""
-LARGEST_CONSTANT = 1 << 29
-"""Elements that a constant may take: 2 GiB in Float32. What is larger is refused before it is folded."""
 INLINED = {"wrap_with_set_grad_enabled": 2, "wrap_with_autocast": 5}
 """Higher-order calls that only wrap a region: the number of leading arguments before the region's own operands,
 the region itself included."""
@@ -230,12 +229,6 @@ def _largest(x: torch.Tensor) -> float:
 
 def _tensors(returned: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
-
-
-def _elements(made: Any) -> int:
-    """Elements that the largest of some tensors has in memory: one that is expanded has those that it repeats."""
-    tensors = [t for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)]
-    return max((t.untyped_storage().nbytes() // t.element_size() for t in tensors), default=0)
 
 
 class _TorchImporter:
@@ -456,9 +449,9 @@ class _TorchImporter:
         plain_args, plain_kwargs = pytree.tree_map_only(FoldedValue, lambda f: f.tensor, (args, kwargs))
         if isinstance(plain_kwargs.get("device"), torch.device):  # a model on the meta device makes its constants too
             plain_kwargs = {**plain_kwargs, "device": torch.device("cpu")}
-        if (size := _elements(node.meta.get("val"))) > LARGEST_CONSTANT:
+        if (size := large_values.elements(node.meta.get("val"))) > large_values.LARGE:
             self.emit.origin = origin_of(node.meta, target)
-            text = f"a constant of {size:,} elements; {LARGEST_CONSTANT:,} are the most"
+            text = f"a constant of {size:,} elements; {large_values.LARGE:,} are the most"
             return self._refuse(node, f"{text}: make it smaller, or an input of the model")
         result = target(*plain_args, **plain_kwargs)
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in UNWRITTEN:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -21,7 +22,10 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.frontend.eager import call, classes_kept, is_code, own_classes, own_copy, same, same_seeds
 from tbuda_lab.core.frontend.inputs import BoundInputs
-from tbuda_lab.core.frontend.torch_model.provenance import foreign, short_path
+from tbuda_lab.core.frontend.large_values import LARGEST, LargeValue, LargeValues
+from tbuda_lab.core.frontend.torch_model.provenance import foreign, raised_at, short_path
+
+LOG = logging.getLogger("tbuda_lab.frontend")
 
 Key = tuple[str, str]
 """A module's path, or the name of a class with a dot in front, and an attribute."""
@@ -57,11 +61,31 @@ def refuse_state(
     with classes_kept(module):
         try:
             changed = probe.find()
+        except LargeValue as large:
+            _refuse_size(large)
+            return None
         except Exception:  # it does not run eagerly: the trace says why
             return None
         if changed is not None:
             raise _refusal(probe, changed)
     return probe.first
+
+
+def _refuse_size(large: LargeValue) -> None:
+    """Raises `UnsupportedOp` for a value that no device holds. One that only this machine should not hold several times
+    is traced, with a warning: neither what the module keeps nor its answers are looked at."""
+    where, _ = raised_at(large)
+    if large.size > LARGEST:
+        text = f"{large.op}: a value of {large.size:,} elements; {LARGEST:,} are the most"
+        found = Diagnostic("error", where or "forward", "size", text, "cut it into several inputs or calls")
+        raise UnsupportedOp("the model makes a value that no device holds", [found])
+    LOG.warning(
+        "%s at %s makes %s elements: neither are the trace's answers compared with the module's own, nor is what the "
+        "module keeps from call to call looked for",
+        large.op,
+        where or "forward",
+        f"{large.size:,}",
+    )
 
 
 def _refusal(probe: _Probe, changed: list[Key]) -> UnsupportedOp:
@@ -102,7 +126,7 @@ class _Probe:
         return own
 
     def _call(self, module: torch.nn.Module, bound: BoundInputs) -> list[torch.Tensor]:
-        with same_seeds(), self.mode(module), torch.no_grad():
+        with same_seeds(), self.mode(module), torch.no_grad(), LargeValues():
             returned = call(module, bound)
         return [leaf.clone() for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 

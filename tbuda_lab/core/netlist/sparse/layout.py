@@ -95,6 +95,10 @@ class SparseStatistics:
     fits: BoolArray
 
 
+_DENSE = 4
+"""Blocks for each tile up to which they are counted in place; of more most are empty, and sorting is quicker."""
+
+
 class PickerProfile:
     """A picker's tiles, worked out once; `statistics` then serves any number of candidates."""
 
@@ -181,7 +185,7 @@ class PickerProfile:
         height, width = int(row.max()) + 1, int(column.max()) + 1
         key = (self.slice * height + row) * width + column
         size = self.t * height * width
-        if size <= 32 * key.size:
+        if size <= _DENSE * key.size:
             counts = np.bincount(key, minlength=size)
             return int(np.count_nonzero(counts)), int(counts.max())
         key = np.sort(key)

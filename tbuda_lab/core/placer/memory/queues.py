@@ -15,7 +15,7 @@ from tbuda_lab.core.balancer.blocks import divisors
 from tbuda_lab.core.balancer.edges import MAX_PREFETCH_STREAMS
 from tbuda_lab.core.balancer.l1 import preloads, preloads_encoding
 from tbuda_lab.core.balancer.pickers import ENCODING_DF, SPARSE_TILE_DF, encode_row
-from tbuda_lab.core.balancer.profile import as_read
+from tbuda_lab.core.balancer.profile import as_read, input_on_host, output_on_host, queue_entries
 from tbuda_lab.core.balancer.streaming import stored_shape, unstream_tms
 from tbuda_lab.core.balancer.types import OpModels, OpPlacement, QueuePlacement, copy_name
 from tbuda_lab.core.device import DeviceSpec
@@ -23,7 +23,6 @@ from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import (
     ACCUMULATES,
-    ENTRIES,
     RAM,
     WRITES,
     direction_of,
@@ -39,7 +38,6 @@ from tbuda_lab.core.placer.memory.addresses import Addresses
 from tbuda_lab.core.placer.memory.core_streams import SPARSE_KINDS, CoreLoads
 from tbuda_lab.core.placer.memory.dram import align
 from tbuda_lab.core.placer.memory.host_link import Reader, prefetch_grid, reads_few
-from tbuda_lab.core.placer.model.problem import inputs_on_host
 
 _SMALL_INPUT_TILES = 64
 
@@ -325,14 +323,14 @@ class QueuePlanner:
     def _input(self, node: Node) -> None:
         z, rt, ct = tile_shape(node.shape)
         df = node.df or self.options.data_format
-        host = inputs_on_host(self.device, self.options)
+        host = input_on_host(node, self.device, self.options)
         grid = (1, 1)
         if not host and rt * ct <= _SMALL_INPUT_TILES:
             grids = [self._reader_grid(r, p, matmul_columns=False) for r, p in self._readers(node.name)]
             if grids:
                 grid = (snap(min(g[0] for g in grids), rt), snap(min(g[1] for g in grids), ct))
         entry = z * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
-        entries = max(2 * self.options.microbatch, node.attrs.get(ENTRIES, 0))
+        entries = queue_entries(node, self.options)
         while not host and entry * entries > self._largest_channel() and grid[0] * grid[1] < rt * ct:
             grid = _larger(grid, (rt, ct))
             entry = z * (rt // grid[0]) * (ct // grid[1]) * tile_bytes(df, align=self.device.tile_align)
@@ -442,8 +440,8 @@ class QueuePlanner:
         shape = stored_shape(profile, row)
         df = self.graph[source].df or self.options.data_format
         ublock = (int(row["ublock_r"]), int(row["ublock_c"]))
-        entries = max(2 * self.options.microbatch, node.attrs.get(ENTRIES, 0))
-        on_host = self.options.output_queues_on_host
+        entries = queue_entries(node, self.options)
+        on_host = output_on_host(node, self.options)
         self._add(
             node.name,
             "output",

@@ -13,11 +13,11 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST, NOC, EpochLoad, Traffic
 from tbuda_lab.core.balancer.blocks import order_for, read_order, ublock_orders
 from tbuda_lab.core.balancer.edges import OperandEdges
-from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.profile import OpProfile, input_on_host, output_on_host
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.constraints import FREE, Constraints
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import WRITES, direction_of, first_of_each, phases
 from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
 from tbuda_lab.core.options import CompileOptions
@@ -416,39 +416,37 @@ def op_facts(
     """The facts of every op of `number`, in its order."""
     nodes, users = graph.nodes, graph.users()
     cut = {(node.name, port) for node in graph for port in queued_ports(node)}
-    input_place = HOST if inputs_on_host(device, options) else DRAM
-    output_place = HOST if options.output_queues_on_host else DRAM
+
+    def place_of(node: Node) -> str:
+        return HOST if node.kind is NodeKind.INPUT and input_on_host(node, device, options) else DRAM
+
     facts: list[OpFacts] = []
     for name in number:
         node = graph[name]
         sources = [edge.source for edge in node.inputs]
         readers: list[tuple[int, int]] = []
-        writes = outputs = False
+        writes = to_host = False
         for user, port in users[name]:
             reader = nodes[user]
             if reader.kind is NodeKind.OP:
                 readers.append((number[user], port))
             elif reader.kind is NodeKind.OUTPUT:
-                writes |= WRITES in reader.attrs
-                outputs |= WRITES not in reader.attrs
+                hosted = WRITES not in reader.attrs and output_on_host(reader, options)
+                to_host |= hosted
+                writes |= not hosted
         facts.append(
             OpFacts(
                 name,
                 tuple([number.get(s, -1) for s in sources]),
-                tuple([input_place if nodes[s].kind is NodeKind.INPUT else DRAM for s in sources]),
+                tuple([place_of(nodes[s]) for s in sources]),
                 tuple(sorted(readers)),
-                outputs and output_place == HOST,
-                writes or (outputs and output_place == DRAM),
+                to_host,
+                writes,
                 queued_ports(node),
                 bool(cut) and any(use in cut for use in users[name]),
             )
         )
     return tuple(facts)
-
-
-def inputs_on_host(device: DeviceSpec, options: CompileOptions) -> bool:
-    """Input queues lie in host memory where the device can read it: one chip, not grayskull."""
-    return options.input_queues_on_host and device.arch != "grayskull" and len(device.chips) == 1
 
 
 def structure_digest(graph: Graph) -> str:

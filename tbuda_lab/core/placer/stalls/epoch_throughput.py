@@ -16,6 +16,7 @@ from typing import cast
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
+from tbuda_lab.core.balancer.profile import input_on_host, output_on_host
 from tbuda_lab.core.balancer.types import Epoch, OpPlacement, Placement, QueuePlacement
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.build import BuiltNetwork, build
@@ -26,7 +27,7 @@ from tbuda_lab.core.epochsim.solve import SolvedSchedule, solve, waits
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import WRITES
-from tbuda_lab.core.placer.model.problem import Problem, inputs_on_host
+from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.stalls.fork_join import buffer, row_tiles
 
@@ -283,13 +284,14 @@ def _op_placement(
 def _on_host(problem: Problem, names: Iterable[str]) -> dict[str, QueuePlacement]:
     """Queues of inputs and outputs of some ops that lie in host memory, as far as the simulator reads them."""
     graph, users = problem.graph, problem.costs.tile_orders.users(problem.graph)
-    nodes = []
-    if inputs_on_host(problem.device, problem.options):
-        sources = dict.fromkeys(source for name in names for source in graph[name].sources)
-        nodes += [(source, "input") for source in sources if graph[source].kind is NodeKind.INPUT]
-    if problem.options.output_queues_on_host:
-        readers = (graph[reader] for name in names for reader, _ in users[name])
-        nodes += [(n.name, "output") for n in readers if n.kind is NodeKind.OUTPUT and WRITES not in n.attrs]
+    nodes: list[tuple[str, str]] = []
+    device, options = problem.device, problem.options
+    for source in dict.fromkeys(source for name in names for source in graph[name].sources):
+        if graph[source].kind is NodeKind.INPUT and input_on_host(graph[source], device, options):
+            nodes.append((source, "input"))
+    for reader in (graph[reader] for name in names for reader, _ in users[name]):
+        if reader.kind is NodeKind.OUTPUT and WRITES not in reader.attrs and output_on_host(reader, options):
+            nodes.append((reader.name, "output"))
     plain = (1, 1)
     return {
         name: QueuePlacement(
