@@ -12,7 +12,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +35,11 @@ WITHOUT_FORM = {
 }
 """By foreign name and a module that its programs import: what that would make, which nothing here can, and what would
 work."""
+
+
+WITH = {"popxl": ("tbuda_lab.popxl.environment", "answer_old_numpy_names")}
+"""By foreign name what else its programs need: a function that gives it, and returns what takes it back."""
+_ENDS: dict[str, Callable[[], None]] = {}
 
 
 class ImportRefused(UnsupportedOp, ImportError):
@@ -125,7 +130,11 @@ def install(name: str, packages: Sequence[str] | str | None = None) -> ModuleTyp
         if finder.home_of(name) is None:
             raise InputError(f"{homes[0]} is not there to stand for {name!r}")
         sys.meta_path.insert(0, finder)
-    return importlib.import_module(name)
+    package = importlib.import_module(name)
+    if name in WITH and name not in _ENDS:
+        home, function = WITH[name]
+        _ENDS[name] = getattr(importlib.import_module(home), function)()
+    return package
 
 
 def available() -> tuple[str, ...]:
@@ -135,6 +144,7 @@ def available() -> tuple[str, ...]:
 
 def uninstall(name: str) -> None:
     """Forget the alias: later imports of `name` find what they would have found without it."""
+    _ENDS.pop(name, lambda: None)()
     sys.meta_path[:] = [f for f in sys.meta_path if not (isinstance(f, AliasFinder) and f.foreign == name)]
     for module in [m for m in sys.modules if m == name or m.startswith(name + ".")]:
         del sys.modules[module]

@@ -34,7 +34,7 @@ from tbuda_lab.dialects.program import (
     write_archive,
 )
 from tbuda_lab.dialects.replicas import MOST_REPLICAS
-from tbuda_lab.dialects.slots import Slot
+from tbuda_lab.dialects.slots import Slices, Slot
 from tbuda_lab.popxl.environment import log
 from tbuda_lab.popxl.executable import Executable
 from tbuda_lab.popxl.programs import program_of
@@ -231,11 +231,16 @@ def _zero_rams(graph: Graph, saved: SavedProgram) -> None:
 
 
 def _slot(saved: SavedSlot, graph: Graph, read: Any) -> Slot:
-    for ram in saved.rams:
-        if ram not in graph.nodes or graph[ram].kind is not NodeKind.PARAMETER or graph[ram].shape != saved.shape:
-            raise InputError(f"slot {saved.name[:80]!r} is not as large as ram {ram[:80]!r}")
+    rams = [graph.nodes.get(ram) for ram in saved.rams]
+    slices = Slices.of(saved.shape)
+    if slices is None or all(ram is not None and ram.shape == saved.shape for ram in rams):
+        slices = None
+    wanted = saved.shape if slices is None else slices.shape
+    for name, ram in zip(saved.rams, rams, strict=True):
+        if ram is None or ram.kind is not NodeKind.PARAMETER or ram.shape != wanted:
+            raise InputError(f"slot {saved.name[:80]!r} is not as large as ram {name[:80]!r}")
     initial = _array(read(saved.initial), saved.shape, saved.dtype, saved.name) if saved.initial else None
-    return Slot(saved.name, saved.shape, saved.dtype, list(saved.rams), saved.host, initial)
+    return Slot(saved.name, saved.shape, saved.dtype, list(saved.rams), saved.host, initial, slices)
 
 
 def _array(data: bytes, shape: tuple[int, ...], form: str, name: str) -> np.ndarray:

@@ -3,10 +3,15 @@ here work, of others a line says once that they do not."""
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from tbuda_lab.dialects.replicas import INSTANCES, TOTAL
 
@@ -75,3 +80,55 @@ def _configured() -> str:
         return ""
     level = levels.get("popxl", levels.get("all", "")) if isinstance(levels, dict) else ""
     return level if level in LEVELS else ""
+
+
+# -- names of NumPy 1, which PopXL programs were written with ----------------------------------------------------------
+_OLD_NAMES = {
+    **{name: getattr(builtins, name) for name in ("str", "int", "float", "complex", "object")},
+    "unicode": str,
+    "float_": np.float64,
+    "complex_": np.complex128,
+    "string_": np.bytes_,
+    "unicode_": np.str_,
+    "product": np.prod,
+    "cumproduct": np.cumprod,
+    "alltrue": np.all,
+    "sometrue": np.any,
+    "round_": np.round,
+    **dict.fromkeys(("Inf", "Infinity", "infty", "PINF"), np.inf),
+    "NINF": -np.inf,
+    "NaN": np.nan,
+}
+_OWN = (__name__.rpartition(".")[0], "popxl")
+
+
+def answer_old_numpy_names(numpy: ModuleType = np) -> Callable[[], None]:
+    """Let files that import popxl, and no others, find the names that NumPy 2 has no more; returns what ends it."""
+    own = numpy.__dict__.get("__getattr__")
+
+    def answer(name: str) -> Any:
+        if name in _OLD_NAMES and _imports_popxl(sys._getframe(1).f_globals):
+            if name not in _warned:
+                _warned.add(name)
+                log("WARN", f"np.{name} is a name of NumPy 1, which is answered in files that import popxl alone")
+            return _OLD_NAMES[name]
+        if own is None:
+            raise AttributeError(f"module {numpy.__name__!r} has no attribute {name!r}")
+        return own(name)
+
+    def end() -> None:
+        if numpy.__dict__.get("__getattr__") is answer:
+            numpy.__dict__.pop("__getattr__")
+            numpy.__dict__.update({} if own is None else {"__getattr__": own})
+
+    numpy.__dict__["__getattr__"] = answer
+    return end
+
+
+def _imports_popxl(names: Mapping[str, Any]) -> bool:
+    """Whether a file's globals have something of popxl."""
+    homes = (
+        value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        for value in list(names.values())
+    )
+    return any(isinstance(home, str) and f"{home}.".startswith(tuple(f"{own}." for own in _OWN)) for home in homes)

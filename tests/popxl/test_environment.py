@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import types
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import tbuda_lab.popxl as popxl
@@ -63,3 +66,19 @@ def test_all_instances_are_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("POPDIST_NUM_TOTAL_REPLICAS", wrong)
         with pytest.raises(InputError, match="whole number from 1 to 1024"):
             popxl.Ir(replication="popdist")
+
+
+def test_old_names_of_numpy_are_answered_where_popxl_is_imported() -> None:
+    numpy = types.ModuleType("numpy")
+    numpy.prod = np.prod  # type: ignore[attr-defined]
+    end = environment.answer_old_numpy_names(numpy)
+    program: dict[str, Any] = {"np": numpy, "popxl": popxl}
+    part: dict[str, Any] = {"np": numpy, "float8": popxl.float8_143}
+    other: dict[str, Any] = {"np": numpy}
+    for names in (program, part):
+        assert eval("np.str, np.float_, np.product", names) == (str, np.float64, np.prod)
+        with pytest.raises(AttributeError):
+            eval("np.no_such_name", names)
+    assert not eval("hasattr(np, 'str')", other)
+    end()
+    assert not eval("hasattr(np, 'str')", program)

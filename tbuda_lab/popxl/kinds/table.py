@@ -18,7 +18,8 @@ from tbuda_lab.core.graph import Op as CoreOp
 from tbuda_lab.core.graph import Payload
 from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.reduce import ReduceSum
-from tbuda_lab.core.ops.tm import GatherRows, Index, Transpose
+from tbuda_lab.core.ops.tm import GatherRows, Index, Pad, Transpose
+from tbuda_lab.dialects.slots import Slices
 
 Attrs = dict[str, Any]
 
@@ -121,6 +122,28 @@ class Ground:
             y = self.pick(self.op(Transpose(axis, rank - 2), x), rank - 2, order)
             return self.op(Transpose(axis, rank - 2), y)
         return self.op(GatherRows(Payload(np.asarray(order, np.int64))), x)
+
+    def cut(self, x: str, slices: Slices) -> str:
+        """A tensor as its ram holds it."""
+        s, (below, right) = slices, slices.padding
+        y = self.pad(self.reshape(x, (s.matrices, s.rows, s.cols)), below=0, right=right)
+        if s.across > 1 and s.rows > 1:
+            y = self.op(Transpose(1, 2), self.reshape(y, (s.matrices, s.rows, s.across, s.width)))
+        y = self.pad(self.reshape(y, (s.matrices * s.across, s.rows, s.width)), below=below, right=0)
+        return self.reshape(y, s.shape)
+
+    def join(self, x: str, slices: Slices, shape: Sequence[int]) -> str:
+        """The tensor of `shape` that a ram holds in slices."""
+        s = slices
+        y = self.index(self.reshape(x, (s.matrices * s.across, s.down * s.height, s.width)), 1, 0, s.rows)
+        if s.across > 1 and s.rows > 1:
+            y = self.op(Transpose(1, 2), self.reshape(y, (s.matrices, s.across, s.rows, s.width)))
+        y = self.reshape(y, (s.matrices, s.rows, s.across * s.width))
+        return self.reshape(self.index(y, 2, 0, s.cols), shape)
+
+    def pad(self, x: str, below: int, right: int) -> str:
+        """Zeros behind the last two dims of a tensor of rank three."""
+        return self.op(Pad(((0, 0), (0, below), (0, right))), x) if below or right else x
 
     def reduce(self, kind: Any, x: str, axes: Sequence[int], keepdims: bool) -> str:
         """Along several axes, one after the other."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +25,15 @@ def refuse_ambiguity(ir: Ir) -> None:
         _check(graph)
 
 
-class _Storages:
+class Use(NamedTuple):
+    """What an op uses of a tensor: positions, None for any of them, and whether it changes them."""
+
+    root: Tensor
+    at: np.ndarray | None
+    writes: bool
+
+
+class Storages:
     """By tensor the tensors that it is elements of, and which: positions in each of them, None for any."""
 
     def __init__(self) -> None:
@@ -34,7 +44,21 @@ class _Storages:
             self.parts[t] = {t: np.arange(t.nelms).reshape(t.shape) if t.nelms <= LARGEST else None}
         return self.parts[t]
 
-    def view(self, op: Op) -> None:
+    def uses(self, op: Op) -> list[Use]:
+        """Of the ops of a graph in their order: what this one reads and changes."""
+        found = [
+            Use(root, at, k in op.modifies)
+            for k, t in enumerate(op.inputs)
+            if k not in op.views
+            for root, at in self.of(t).items()
+        ]
+        for part in op.attrs.get("parts", (op,)):  # loads and stores that were merged one by one
+            writes_over = part.modifies and (part.kind in INPLACE or part.kind.endswith("Inplace"))
+            if part.outputs and (part.views or writes_over):
+                self._view(part)
+        return found
+
+    def _view(self, op: Op) -> None:
         """The output of a view, or of an op that writes over an input."""
         out = op.outputs[0]
         if not op.views:
@@ -59,17 +83,22 @@ class _Storages:
         self.parts[out] = merged
 
 
+def conflict(some: Iterable[Use], others: Iterable[Use]) -> bool:
+    """Whether two ops use the same elements, and one of them changes them."""
+    theirs = list(others)
+    return any(
+        one.root is other.root and (one.writes or other.writes) and _overlap(one.at, other.at)
+        for one in some
+        for other in theirs
+    )
+
+
 def _check(graph: Graph) -> None:
-    storages = _Storages()
+    storages = Storages()
     uses: dict[Tensor, list[tuple[Op, np.ndarray | None, bool]]] = defaultdict(list)
     for op in graph._ops:
-        for k, t in enumerate(op.inputs):
-            if k in op.views:
-                continue
-            for root, at in storages.of(t).items():
-                uses[root].append((op, at, k in op.modifies))
-        if op.outputs and (op.views or (op.modifies and (op.kind in INPLACE or op.kind.endswith("Inplace")))):
-            storages.view(op)
+        for root, at, writes in storages.uses(op):
+            uses[root].append((op, at, writes))
     if not any(write for found in uses.values() for _, _, write in found):
         return
     before = _before(graph)

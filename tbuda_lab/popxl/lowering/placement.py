@@ -17,6 +17,7 @@ from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.evaluate import GRID_WHOLE, WHOLE_TYPE
 from tbuda_lab.core.ops.unary import Buffer, Nop
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.dialects.slots import Slices
 from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.kinds import KINDS, Ground, NotOnGrid
 from tbuda_lab.popxl.lowering.values import Block, Instr, Val
@@ -128,22 +129,17 @@ def _lowered_alone(instr: Instr, device: DeviceSpec) -> str:
         if v.const is not None:
             names.append(b.constant(grid_array(v.const)))
             continue
-        attrs = {ROLE: CACHE, RAM: f"x{k}"}
-        node = Node(f"x{k}", NodeKind.PARAMETER, v.shape, value=np.zeros(v.shape, np.int32), attrs=attrs)
-        names.append(b.op(Buffer(), graph.add(node).name))
+        read = b.op(Buffer(), _ram_of_words(graph, f"x{k}", v).name)
+        slices = Slices.of(v.shape)
+        names.append(read if slices is None else Ground(b).join(read, slices, v.shape))
     try:
         results = write_ops(b, instr, names)
         for k, (name, v) in enumerate(zip(results, instr.outs, strict=True)):
-            ram = Node(
-                f"y{k}",
-                NodeKind.PARAMETER,
-                v.shape,
-                value=np.zeros(v.shape, np.int32),
-                attrs={ROLE: CACHE, RAM: f"y{k}"},
-            )
-            graph.add(ram)
+            ram, slices = _ram_of_words(graph, f"y{k}", v), Slices.of(v.shape)
+            if slices is not None:
+                name = Ground(b).cut(name, slices)
             attrs = {PHASE: forward_part(0), WRITES: ram.name, RAM: ram.name}
-            graph.add(Node(f"w{k}", NodeKind.OUTPUT, v.shape, inputs=(Edge(b.op(Nop(), name)),), attrs=attrs))
+            graph.add(Node(f"w{k}", NodeKind.OUTPUT, ram.shape, inputs=(Edge(b.op(Nop(), name)),), attrs=attrs))
         marked = with_grid_integers(graph, device)
         if any(GRID_WHOLE not in node.attrs for node in marked.ops):
             return INTEGER_ARITHMETIC
@@ -152,6 +148,13 @@ def _lowered_alone(instr: Instr, device: DeviceSpec) -> str:
     except (NotOnGrid, TbudaError, ValueError):
         return INTEGER_ARITHMETIC
     return ""
+
+
+def _ram_of_words(graph: Graph, name: str, v: Val) -> Node:
+    slices = Slices.of(v.shape)
+    shape = v.shape if slices is None else slices.shape
+    attrs = {ROLE: CACHE, RAM: name}
+    return graph.add(Node(name, NodeKind.PARAMETER, shape, value=np.zeros(shape, np.int32), attrs=attrs))
 
 
 def trial_input(graph: Graph, number: int, v: Val) -> str:

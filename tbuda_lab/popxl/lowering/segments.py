@@ -19,8 +19,9 @@ from tbuda_lab.core.graph.phases import CACHE, ENTRIES, PHASE, RAM, ROLE, WRITES
 from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.unary import Buffer, Nop
 from tbuda_lab.dialects import host_program as hp
-from tbuda_lab.dialects.slots import Slot
+from tbuda_lab.dialects.slots import Slices, Slot
 from tbuda_lab.popxl.graph import Op
+from tbuda_lab.popxl.kinds import Ground
 from tbuda_lab.popxl.lowering.groups import Group, cut, drop_unread, needs_of
 from tbuda_lab.popxl.lowering.placement import FLOATS, grid_array, place_instructions, write_ops
 from tbuda_lab.popxl.lowering.predication import select_branches
@@ -184,8 +185,10 @@ class Segmenter:
         if name not in self.graph:
             own = self.slots[slot]
             attrs = {ROLE: CACHE, RAM: slot}
-            value = np.zeros(own.shape, np.int32 if own.dtype == "int32" else np.float32)
-            self.graph.add(Node(name, NodeKind.PARAMETER, own.shape, value=value, attrs=attrs))
+            own.slices = Slices.of(own.shape)
+            shape = own.shape if own.slices is None else own.slices.shape
+            value = np.zeros(shape, np.int32 if own.dtype == "int32" else np.float32)
+            self.graph.add(Node(name, NodeKind.PARAMETER, shape, value=value, attrs=attrs))
             own.rams.append(name)
         return name
 
@@ -199,16 +202,22 @@ class Segmenter:
         slot = self._slot(val)
         part.reads.append(slot)
         names[val] = b.op(Buffer(), self._ram(slot, part))  # all read a ram through one op, before it is written
+        slices = self.slots[slot].slices
+        if slices is not None:
+            names[val] = Ground(b).join(names[val], slices, val.shape)
         return names[val]
 
     def _write(self, val: Val, name: str, part: Part, instr: Instr) -> None:
         slot = self._slot(val)
         ram = self._ram(slot, part)
+        slices = self.slots[slot].slices
+        if slices is not None:
+            name = Ground(Builder(self.graph, _origin(instr))).cut(name, slices)
         if self.graph[name].kind is not NodeKind.OP or any(
             name in o.sources for o in self.graph.outputs
         ):  # a ram of its own for each writer
             name = Builder(self.graph, _origin(instr)).op(Nop(), name)
-        out = Node(self.graph.unique(f"{ram}.write"), NodeKind.OUTPUT, val.shape, inputs=(Edge(name),))
+        out = Node(self.graph.unique(f"{ram}.write"), NodeKind.OUTPUT, self.graph[ram].shape, inputs=(Edge(name),))
         out.attrs = {PHASE: forward_part(part.number), WRITES: ram, RAM: slot}
         self.graph.add(out)
         part.writes.append(slot)
