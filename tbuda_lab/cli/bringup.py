@@ -90,6 +90,25 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     report.set_defaults(handler=run_report)
 
 
+COMPILE_FLAGS = (
+    "device",
+    "harvested_rows",
+    "df",
+    "accumulate_df",
+    "fidelity",
+    "op_size",
+    "epoch_break",
+    "seed",
+    "microbatch",
+    "policy",
+    "objective",
+    "set",
+    "chips",
+    "cluster",
+)
+"""Arguments of the command line that say how a model is compiled."""
+
+
 def target_arguments(parser: argparse.ArgumentParser, *, batch: bool = True) -> None:
     """A model's file or a compiled folder, and how it is to be compiled. batch: not where `--batch` says something else
     (then `--set microbatch=N` does)."""
@@ -298,23 +317,7 @@ def read_request(arguments: argparse.Namespace) -> CompileRequest:
 
 def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
     """Raise `ModelError` for flags that say how to compile what is compiled already."""
-    names = (
-        "device",
-        "harvested_rows",
-        "df",
-        "accumulate_df",
-        "fidelity",
-        "op_size",
-        "epoch_break",
-        "seed",
-        "microbatch",
-        "policy",
-        "objective",
-        "set",
-        "chips",
-        "cluster",
-    )
-    names_set = [name for name in names if getattr(arguments, name, None) not in (None, [])]
+    names_set = [name for name in COMPILE_FLAGS if getattr(arguments, name, None) not in (None, [])]
     if names_set:
         flags = ", ".join("--" + name.replace("_", "-") for name in names_set)
         raise ModelError(f"{arguments.target}: {why}; leave {flags} out, or compile FILE.py:FUNCTION")

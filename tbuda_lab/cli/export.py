@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tbuda_lab.cli.bringup import compile_session, read_request, target_arguments
+from tbuda_lab.cli.bringup import COMPILE_FLAGS, compile_session, read_request, target_arguments
 from tbuda_lab.cli.tti import is_image
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.files import check_writable
@@ -70,20 +70,7 @@ _NOT_SETTINGS = {
     "handler",
     "kind",
     "target",
-    "device",
-    "harvested_rows",
-    "df",
-    "accumulate_df",
-    "fidelity",
-    "op_size",
-    "epoch_break",
-    "seed",
-    "microbatch",
-    "policy",
-    "objective",
-    "set",
-    "chips",
-    "cluster",
+    *COMPILE_FLAGS,
     "no_cache",
     "edits",
     "out",

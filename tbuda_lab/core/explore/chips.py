@@ -23,6 +23,7 @@ from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.rams import keeps_state
 from tbuda_lab.core.errors import Cancelled, InputError, not_supported
 from tbuda_lab.core.files import parse_json
+from tbuda_lab.core.files.codec import of_plain
 from tbuda_lab.core.frontend.inputs import elements, fed_inputs, feeds_of
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.graph.phases import is_cache
@@ -124,10 +125,7 @@ class PartTask:
 
 def part_task(text: str) -> PartTask:
     """A task from its text. Raises `InputError`."""
-    data = parse_json(text, "part of a run")
-    if not isinstance(data, dict) or set(data) != {f.name for f in dataclasses.fields(PartTask)}:
-        raise InputError("a part of a run has " + ", ".join(f.name for f in dataclasses.fields(PartTask)))
-    return PartTask(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+    return of_plain(PartTask, parse_json(text, "part of a run"), "part of a run")
 
 
 def work(task: PartTask, netlist: str, arrays: bytes, link: Link, cancel: Callable[[], bool]) -> tuple[bytes, str]:

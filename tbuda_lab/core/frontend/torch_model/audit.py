@@ -388,7 +388,7 @@ def _compare(
     off = None
     if twins[0] is not None and twins[1] is not None:
         wide = pytree.tree_map(_widened, (inputs, tuple(targets)))
-        off = against(twins[0], twins[1], *wide, OWN)
+        off = against(twins[0], twins[1], wide[0], wide[1], OWN)
     return (against(model, loss, inputs, targets, ROUNDINGS * coarsest) if off is None else off) or {}
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 import numpy as np
 
-from tbuda_lab.core.errors import InputError, NetlistError
 from tbuda_lab.core.formats import DataFormat, parse_format, tile_bytes
 from tbuda_lab.core.netlist.cores import buffers
 from tbuda_lab.core.netlist.cores.operands import CoreOp, CoreOperand
@@ -18,6 +16,7 @@ from tbuda_lab.core.netlist.routing import EdgeReader, Source
 from tbuda_lab.core.netlist.routing.cases import (
     ELTWISE,
     MOST_LINE,
+    judged_lines,
     order_of,
     pair_of,
     step_of,
@@ -39,18 +38,7 @@ def judge_file(cases: TextIO) -> Iterator[str]:
 
 def judge_lines(lines: Iterable[str]) -> Iterator[str]:
     """One JSON object for each case, see `judge_case`. Raises InputError with the number of a line that is no case."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            if len(line) > MOST_LINE:
-                raise ValueError(f"longer than {MOST_LINE} characters")
-            case = json.loads(line)
-            result = judge_case(case)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, NetlistError) as error:
-            text = f"no field {error}" if isinstance(error, KeyError) else str(error)
-            raise InputError(f"line {number} does not describe an epoch: {text}") from None
-        yield json.dumps({"id": case.get("id", number), **result})
+    return judged_lines(lines, judge_case, "an epoch")
 
 
 def judge_case(case: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, NetlistError
 from tbuda_lab.core.netlist.op_spec import BINARY, SFPU, UNARY
 from tbuda_lab.core.netlist.routing.edge import MOST_TILES, EdgeVerdict, RoutedEdge, judge, judge_alone
 from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step
@@ -194,8 +194,16 @@ def judge_file(cases: TextIO) -> Iterator[str]:
 
 
 def judge_lines(lines: Iterable[str]) -> Iterator[str]:
-    """One JSON object for each case: its `id`, the `verdict` "legal" or "illegal" and the `rule` ("ok" if legal).
-    Raises InputError with the number of a line that is no case."""
+    """One JSON object for each case: its `id` and what `judge_case` says. Raises InputError with the number of a line
+    that is no case."""
+    return judged_lines(lines, judge_case, "an edge")
+
+
+def judged_lines(
+    lines: Iterable[str], judge_one: Callable[[Mapping[str, Any]], Mapping[str, Any]], what: str
+) -> Iterator[str]:
+    """One JSON object for each line that is a case: its `id`, or the line's number, and what `judge_one` says of it.
+    Raises InputError with the number of a line that does not describe `what`, or is longer than `MOST_LINE`."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -203,15 +211,21 @@ def judge_lines(lines: Iterable[str]) -> Iterator[str]:
             if len(line) > MOST_LINE:
                 raise ValueError(f"longer than {MOST_LINE} characters")
             case = json.loads(line)
-            edge = edge_of(case)
-            outcome = judge_alone(edge, dram_inputs(edge.source))
-            if outcome.huge:
-                raise ValueError(f"an edge of more than {MOST_TILES} tiles")
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+            verdict = judge_one(case)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, NetlistError) as error:
             text = f"no field {error}" if isinstance(error, KeyError) else str(error)
-            raise InputError(f"line {number} does not describe an edge: {text}") from None
-        verdict = "illegal" if outcome.rule else "legal"
-        yield json.dumps({"id": case.get("id", number), "verdict": verdict, "rule": outcome.rule.label})
+            raise InputError(f"line {number} does not describe {what}: {text}") from None
+        yield json.dumps({"id": case.get("id", number), **verdict})
+
+
+def judge_case(case: Mapping[str, Any]) -> dict[str, Any]:
+    """The `verdict` "legal" or "illegal" on an edge and the `rule` ("ok" if legal). Raises ValueError, KeyError or
+    TypeError for what is no case, or too large a one."""
+    edge = edge_of(case)
+    outcome = judge_alone(edge, dram_inputs(edge.source))
+    if outcome.huge:
+        raise ValueError(f"an edge of more than {MOST_TILES} tiles")
+    return {"verdict": "illegal" if outcome.rule else "legal", "rule": outcome.rule.label}
 
 
 def dram_inputs(source: Source) -> tuple[int, ...]:
