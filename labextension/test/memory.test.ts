@@ -2,6 +2,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { bytes } from '../src/views/dom.js';
 import { MemoryData } from '../src/views/memory/data.js';
 import { MemoryView } from '../src/views/memory/view.js';
+import { overTime, peak } from '../src/views/memory/time.js';
+import { Ops } from '../src/views/ops.js';
 import type { Host } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';
 import { frame, handFrame } from './fixture.js';
@@ -62,6 +64,33 @@ describe('MemoryData', () => {
   it('counts what lies in a channel', () => {
     expect(data.lanes.map(lane => data.bytesIn(0, lane))).toEqual([2000, 2800, 64]);
     expect([bytes(64), bytes(2048), bytes(3 * 2 ** 20)]).toEqual(['64 B', '2.00 KiB', '3.00 MiB']);
+  });
+});
+
+describe('memory over time', () => {
+  const placed = Ops.of(ops);
+  const [l1, dram] = overTime(placed, new MemoryData(memory()));
+
+  it('has 1000 bytes on every core of every op in its epoch, and nothing elsewhere', () => {
+    const covered = NAMES.reduce((sum, _, i) => sum + placed.get('rows', i) * placed.get('cols', i), 0);
+    const bytes = l1.rows.map(({ used }) => used.reduce((a, b) => a + b, 0)).reduce((a, b) => a + b, 0);
+    expect(bytes).toBe(1000 * covered);
+    const [row, col, epoch] = [placed.get('row', 0), placed.get('col', 0), placed.epochOf(0)];
+    expect(l1.rows[row * placed.cols + col]!.used[epoch]).toBe(1000);
+    expect(peak(l1)).toBeCloseTo(0.1);
+  });
+
+  it('counts queues in the channels that they lie in, while they are needed', () => {
+    expect(dram.rows.map(({ used }) => [used[0], used[1]])).toEqual([[2000, 2000], [2000, 2800]]);
+    expect([dram.fullest, peak(dram)]).toEqual([[1, 1], 0.56]);
+  });
+
+  it('is a picture with the fullest marked', () => {
+    const { element } = view();
+    press(element, 'memory-time');
+    const marks = [...element.querySelectorAll<SVGElement>('[data-tb-fullest]')].map(m => [m.dataset['tbFullest'], m.dataset['tbShare']]);
+    expect(marks).toEqual([['L1', '0.1000'], ['DRAM', '0.5600']]);
+    expect(element.querySelectorAll('.tb-memory-time')[1]!.getAttribute('aria-label')).toContain('Fullest DRAM: channel 1 in epoch 1, 2.73 KiB of 4.88 KiB');
   });
 });
 

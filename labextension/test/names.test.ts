@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { elide, short } from '../src/views/dom.js';
 import { drawEpoch, Rows } from '../src/views/grid/draw.js';
-import { cutName, distinctNames, fitting, LostSelection, Matcher, original, shortName } from '../src/views/names.js';
+import { cutName, distinctNames, fitting, LostSelection, Matcher, original, shortName, layerOf, layersOf } from '../src/views/names.js';
 import { Ops } from '../src/views/ops.js';
 import { frame, handFrame } from './fixture.js';
 import { editsFrame, live, ops } from './live.js';
@@ -127,4 +127,12 @@ it('takes names that vanished out of the selection, once', () => {
   expect(told).toBe(2);
   store.put(editsFrame());
   lost.dispose();
+});
+
+describe('layers', () => {
+  it('are numbers under which at least three ops stand that differ in the number alone', () => {
+    const names = ['m.0.up', 'm.1.up', 'm.2.up', 'm.0.first', 'm.1.down', 'm.2.down', 'm.3.down', 'head.matmul', 'x.7'];
+    expect([...layersOf(names)]).toEqual([[0, [0]], [1, [1, 4]], [2, [2, 5]], [3, [6]]]);
+    expect(['m.12.up', 'layer_3.x', 'conv1.x', 'x'].map(layerOf)).toEqual([12, 3, -1, -1]);
+  });
 });

@@ -23,6 +23,7 @@ from tests.browser.conftest import (
     lab_page,
     open_and_run,
     over_the_cores,
+    run_all,
     until,
     wait_for_lab,
     wait_for_saved_layout,
@@ -360,3 +361,38 @@ def test_a_reload_before_the_first_save_finds_its_session_again(browser: Any, la
         box_of(tab.locator(f"{GRID} .tb-tile").first)
         page.screenshot(path=shots / "reloaded_light.png")
         expect(tab.locator("[data-tb-metric=pcc]")).to_be_visible()
+
+
+RESTART = """async () => {
+  const book = [...window.jupyterapp.shell.widgets('main')].find(w => w.context?.path === 'restarted.ipynb');
+  await book.context.sessionContext.session.kernel.restart();
+}"""
+
+
+def test_a_restart_leaves_the_picture_and_the_edits(browser: Any, lab_with_tabs: Lab, shots: Path) -> None:
+    """The tab shows how the session last stood, greyed, and offers its edits to the session that takes its place."""
+    with lab_page(browser, lab_with_tabs, (1600, 1000)) as watched:
+        page = watched.page
+        open_and_run(watched, lab_with_tabs, "restarted", CELL)
+        tab = page.locator("[data-tb-tab=bringup] [data-tb-root=bringup]")
+        tab.locator(f"{GRID} .tb-tile").first.wait_for()
+        tab.locator("[data-tb-metric=pcc]").wait_for()
+        op = tab.locator(f"{GRID} .tb-tile").first.get_attribute("data-tb-op")
+        resize = f"from tbuda_lab.core.session import ResizeOp; view.session.apply(ResizeOp('{op}', (1, 2)))"
+        in_kernel(page, f"{resize}; view.session.compile()", "restarted.ipynb")
+        expect(tab.locator("[data-tb-action=tab-overrides] .tb-badge")).to_have_text("1")
+        page.evaluate(RESTART)
+        gone = page.locator("[data-tb-tab=bringup] [data-tb-gone]")
+        expect(gone.locator(f"{GRID} .tb-tile[data-tb-op='{op}']")).to_be_visible()
+        expect(page.locator("[data-tb-tab=bringup] .tb-lab-note")).to_contain_text("Its one edit will be offered to it")
+        page.screenshot(path=shots / "tab_gone_light.png")
+        command(page, "docmanager:open", path="restarted.ipynb")
+        run_all(page)
+        tab.locator("[data-tb-metric=pcc]").wait_for()
+        expect(gone).to_have_count(0)
+        offer = page.locator("[data-tb-lost-edits='1']")
+        page.screenshot(path=shots / "edits_offered_light.png")
+        offer.locator("[data-tb-action=restore-edits]").click()
+        expect(offer).to_have_count(0)
+        size = f"print(view.session.result.placement.ops['{op}'].size)"
+        until(page, lambda: in_kernel(page, size, "restarted.ipynb") == "(1, 2)")

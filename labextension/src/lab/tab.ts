@@ -6,6 +6,7 @@ import { Store } from '../views/store.js';
 import { mountView } from '../mount.js';
 import { icon, NAMES } from './commands.js';
 import { CommHost, type RawComm } from './comm.js';
+import { LostEdits, picture } from './lostedits.js';
 import type { Place, Sessions } from './sessions.js';
 
 interface TabArguments {
@@ -15,14 +16,21 @@ interface TabArguments {
   view: string;
 }
 
+interface MountedView {
+  root: HTMLElement;
+  store: Store;
+  dispose: () => void;
+}
+
 /** A view on a comm; `end` is called when the other end is gone. */
-export function mountOnComm(comm: RawComm, view: string, kernel: string, end: () => void): { root: HTMLElement; dispose: () => void } {
+export function mountOnComm(comm: RawComm, view: string, kernel: string, end: () => void): MountedView {
   const store = new Store(new CommHost(comm));
   const mounted = mountView(store, view);
   mounted.root.dataset['tbKernel'] = kernel;
   comm.onEnd(end);
   return {
     root: mounted.root,
+    store,
     dispose() {
       mounted.dispose();
       store.dispose();
@@ -32,7 +40,11 @@ export function mountOnComm(comm: RawComm, view: string, kernel: string, end: ()
 }
 
 class TabBody extends Widget {
-  private mounted: { root: HTMLElement; dispose: () => void } | null = null;
+  private mounted: MountedView | null = null;
+  private readonly edits = new LostEdits(offer => {
+    this.node.querySelector(':scope > .tb-lab-banner')?.remove();
+    if (offer) this.node.prepend(offer);
+  });
 
   constructor(private readonly sessions: Sessions, readonly wanted: TabArguments) {
     super();
@@ -48,6 +60,7 @@ class TabBody extends Widget {
   override dispose(): void {
     if (this.isDisposed) return;
     this.sessions.changed.disconnect(this.attach, this);
+    this.edits.stop();
     this.mounted?.dispose();
     super.dispose();
   }
@@ -59,13 +72,15 @@ class TabBody extends Widget {
     this.wanted.session = place.info.id;
     const { kernel } = place.kernel;
     this.mounted = mountOnComm(place.kernel.viewOf(place.info.id), this.wanted.view, kernel.id, () => {
+      const last = this.mounted && picture(this.mounted.root);
       this.mounted?.dispose();
       this.mounted = null;
-      this.wait();
+      this.wait(last);
       setTimeout(() => this.attach(), 0);
     });
     if (this.wanted.view === 'bringup') this.mounted.root.classList.add('tb-fills');
     this.node.replaceChildren(this.mounted.root);
+    this.edits.follow(this.mounted.store);
   }
 
   /** The same session, or after a restart of its kernel the one that has its name. */
@@ -78,9 +93,11 @@ class TabBody extends Widget {
     return there && info ? { kernel: there, info } : null;
   }
 
-  private wait(): void {
+  /** last: how it stood when its kernel went. */
+  private wait(last: HTMLElement | null = null): void {
     this.node.replaceChildren(h('p', { class: 'tb-lab-note', role: 'status' },
-      `${this.wanted.name} is not running. Start its kernel and run the cell that creates the session; this tab then reconnects.`));
+      `${this.wanted.name} is not running. Start its kernel and run the cell that creates the session; this tab then reconnects.${this.edits.onGone()}`),
+    ...(last ? [last] : []));
   }
 }
 

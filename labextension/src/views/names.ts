@@ -195,6 +195,18 @@ export function repeatsOf<T>(items: readonly T[], keyOf: (item: T) => string): M
   return new Map([...groupsOf(items, keyOf)].filter(([, group]) => group.length >= LEAST));
 }
 
+/** The first number that is a part of a name, which is that of the layer; -1 where there is none. */
+export function layerOf(name: string): number {
+  return Number(/(?:^|[._])(\d+)(?=[._]|$)/.exec(name)?.[1] ?? -1);
+}
+
+/** Ops of each layer, by its number, where layers repeat: of those whose like stands in other layers. */
+export function layersOf(names: readonly string[]): Map<number, number[]> {
+  const repeats = repeatsOf(names.map((_, i) => i).filter(i => layerOf(names[i]!) >= 0), i => stemOf(names[i]!));
+  const layers = groupsOf([...repeats.values()].flat(), i => String(layerOf(names[i]!)));
+  return new Map([...layers].map(([layer, ops]) => [Number(layer), ops] as const).sort(([a], [b]) => a - b));
+}
+
 /** Ops of the same place in layers that repeat, by the first of `order` among them; only where there are enough. */
 export function alike(ops: Ops, order: readonly number[]): Map<number, number[]> {
   const repeats = repeatsOf(order, op => `${stemOf(ops.name[op]!)} ${ops.type[op]!}`);

@@ -1,6 +1,6 @@
 /** The placement frame, unpacked once and shared by grid, table and inspector. */
 import type { Column, Frame } from './frame.js';
-import { cutName, distinctNames, Matcher } from './names.js';
+import { cutName, distinctNames, layerOf, layersOf, Matcher } from './names.js';
 import { preferences } from './preferences.js';
 import type { Overlay } from './graph/paints.js';
 import type { Checks } from './trace/checks.js';
@@ -43,6 +43,8 @@ export class Ops {
   private bounds: string[] | null = null;
   private labels: string[] | null = null;
   private alone: boolean[] | null = null;
+  private layerLists: Map<number, number[]> | null = null;
+  private layered: Set<number> | null = null;
   private readonly cuts = new Map<string, string | null>();
   private readonly columns = new Map<string, Column>();
   private readonly producers: number[][];
@@ -128,6 +130,17 @@ export class Ops {
   load(op: number): number {
     const slowest = (this.kernelsOnly ? this.kernels : this.frame.column('epoch_limiter_cycles'))[this.epochOf(op)]!;
     return slowest > 0 ? this.time(op) / slowest : 0;
+  }
+
+  /** Ops of each layer, where layers repeat. */
+  get layers(): ReadonlyMap<number, readonly number[]> {
+    return (this.layerLists ??= layersOf(this.name));
+  }
+
+  /** The layer of an op; -1 for one that belongs to none. */
+  layer(op: number): number {
+    this.layered ??= new Set([...this.layers.values()].flat());
+    return this.layered.has(op) ? layerOf(this.name[op]!) : -1;
   }
 
   /** Rows and columns of an op's own grid, as overrides and tags count them: those of its rectangle are the other way

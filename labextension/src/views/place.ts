@@ -5,7 +5,7 @@
 import type { ColourBy, Store } from './store.js';
 
 const MOST = 50; // ops of a selection that a place names
-const COLOURS: readonly string[] = ['load', 'family', 'epoch'] satisfies ColourBy[];
+const COLOURS: readonly string[] = ['load', 'family', 'epoch', 'layer'] satisfies ColourBy[];
 
 /** "#epoch=3&op=a&op=b&colour=family": what is shown. */
 export function placeText(store: Store): string {

@@ -15,7 +15,7 @@ export interface Preferences {
   /** Print the Python line of an edit into the notebook's log. */
   echo: boolean;
   /** What grids are coloured by at first. */
-  colour: 'load' | 'family' | 'epoch';
+  colour: 'load' | 'family' | 'epoch' | 'layer';
   /** Pictures a second at most, while the timeline plays and while something is dragged on the grid. */
   fps: number;
 }

@@ -73,7 +73,7 @@ export interface Overridden {
   ops?: string[];
 }
 
-export type ColourBy = 'load' | 'family' | 'epoch';
+export type ColourBy = 'load' | 'family' | 'epoch' | 'layer';
 
 type Topic = 'frame' | 'selection' | 'hover' | 'epoch' | 'status' | 'colour' | 'line' | 'answer' | 'asked' | 'keep' | 'recall';
 

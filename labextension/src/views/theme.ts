@@ -27,7 +27,9 @@ export function familyPaint(type: string, dark: boolean): Paint {
     : { fill: `hsl(${hue} ${grey ? 12 : 66}% 88%)`, edge: `hsl(${hue} ${grey ? 8 : 48}% 46%)`, text: '#17202e' };
 }
 
+/** Of an epoch, or a layer: neighbours have hues far apart. A negative one, of no layer, is grey. */
 export function epochPaint(epoch: number, dark: boolean): Paint {
+  if (epoch < 0) return familyPaint('nop', dark);
   const hue = Math.round((epoch * 137.508 + 210) % 360);
   return dark
     ? { fill: `hsl(${hue} 36% 28%)`, edge: `hsl(${hue} 50% 60%)`, text: '#f3f5f8' }

@@ -3,9 +3,10 @@
  * and of the style sheet for the canvas.
  */
 import { h } from '../dom.js';
+import { placedPaint } from '../grid/draw.js';
 import type { Ops } from '../ops.js';
 import type { ColourBy } from '../store.js';
-import { epochPaint, FAMILY_NAMES, familyPaint, loadPaint, type Paint } from '../theme.js';
+import { FAMILY_NAMES, familyPaint, loadPaint, type Paint } from '../theme.js';
 import type { Colours } from './draw.js';
 import type { Scene } from './scene.js';
 import type { Frame } from '../frame.js';
@@ -16,7 +17,7 @@ const OP = 3; // index of "op" in the frame's kinds
 export function nodePaint(scene: Scene, ops: Ops | null, by: ColourBy, node: number, dark: boolean): Paint {
   if (ops && by !== 'family' && scene.kinds[node] === OP) {
     const op = ops.indexOf.get(scene.names[node]!);
-    if (op !== undefined) return by === 'epoch' ? epochPaint(ops.epochOf(op), dark) : loadPaint(ops.load(op), dark);
+    if (op !== undefined) return placedPaint(ops, op, by, dark);
   }
   return familyPaint(scene.kinds[node] === OP ? scene.types[node]! : 'io', dark);
 }
@@ -32,8 +33,8 @@ export function paintLegend(legend: HTMLElement, by: ColourBy, stage: string, da
     by === 'load' && placed
       ? [h('span', {}, 'cycles against the slowest op'),
           ...[0.1, 0.4, 0.7, 1].map(v => swatch(loadPaint(v, dark), `${100 * v} %`))]
-      : by === 'epoch' && placed
-        ? [h('span', { class: 'tb-key' }, 'one colour per epoch')]
+      : by !== 'family' && placed
+        ? [h('span', { class: 'tb-key' }, `one colour per ${by}`)]
         : FAMILY_NAMES.map(name => swatch(familyPaint(name, dark), name));
   legend.replaceChildren(...items);
 }

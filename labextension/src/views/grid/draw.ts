@@ -99,10 +99,16 @@ export class Rows {
   }
 }
 
+/** By what its placement says of an op: its load, its epoch or its layer. */
+export function placedPaint(ops: Ops, op: number, by: ColourBy, dark: boolean): Paint {
+  if (by === 'load') return loadPaint(ops.load(op), dark);
+  return epochPaint(by === 'epoch' ? ops.epochOf(op) : ops.layer(op), dark);
+}
+
 export function paintOf(ops: Ops, op: number, by: ColourBy, dark: boolean): Paint {
   if (ops.overlay) return ops.overlay.paint(ops.name[op]!, dark);
   if (by === 'family') return familyPaint(ops.type[op]!, dark);
-  return by === 'epoch' ? epochPaint(ops.epochOf(op), dark) : loadPaint(ops.load(op), dark);
+  return placedPaint(ops, op, by, dark);
 }
 
 /** Sizes of letters on a grid, as times of those of the drawing: the smallest that is read, and what is best. */

@@ -52,6 +52,7 @@ export class Legend {
       h('span', { class: 'tb-key tb-colour-key tb-wide-key' }, h('i', { class: 'tb-swatch-out' }), 'fed by it'),
       ...(store.edits?.overrides.some(o => /^op_(?:size|placement)$/.test(o.field) && o.state !== 'off')
         ? [h('span', { class: 'tb-key tb-colour-key' }, h('i', { class: 'tb-swatch-fixed' }), 'fixed by you')] : []), h('span', { class: 'tb-spring' }),
+      ops.layers.size > 2 ? this.layers(ops) : '',
       ...(this.noc.value() === 'none' ? [] : linkLegend(refused)),
       ops.byEpoch[store.epoch]?.some(op => ops.isCritical(op)) ? h('button', {
         class: 'tb-button tb-small', 'data-tb-action': 'critical-path', 'aria-pressed': String(this.critical.value()),
@@ -70,6 +71,28 @@ export class Legend {
         ...([['grid-out', '−', 'Zoom out (−)', () => this.act.zoom(-1)], ['grid-in', '+', 'Zoom in (+, Ctrl and wheel)', () => this.act.zoom(1)],
           ['grid-fit', 'Fit', 'Fit the whole grid (0)', () => this.act.fit()]] as const).map(([action, label, title, f]) =>
           h('button', { 'data-tb-action': action, title, 'aria-label': title, onclick: f }, label))));
+  }
+
+  /** The layers that repeat, as a list: choosing one selects its ops and goes to its first epoch. */
+  private layers(ops: Ops): HTMLElement {
+    const { store } = this;
+    const chosen = store.selection.names.map(name => ops.layer(ops.indexOf.get(name) ?? -1));
+    const now = new Set(chosen).size === 1 ? chosen[0]! : -1;
+    const epochsOf = (members: readonly number[]): [number, number] => {
+      const epochs = members.map(op => ops.epochOf(op));
+      return [Math.min(...epochs), Math.max(...epochs)];
+    };
+    return h('label', { class: 'tb-key tb-choice', title: 'Go to a layer: selects its ops and shows its first epoch', style: '--tb-letters:5' }, 'Layer', h('select', {
+      'data-tb-action': 'go-to-layer', onchange: (event: Event) => {
+        const members = ops.layers.get(Number((event.target as HTMLSelectElement).value));
+        if (!members) return;
+        store.select(members.map(op => ops.name[op]!), 'layers');
+        store.setEpoch(epochsOf(members)[0]);
+      }
+    }, h('option', { value: '', selected: now < 0 }, '–'), ...[...ops.layers].map(([layer, members]) => {
+      const [first, last] = epochsOf(members);
+      return h('option', { value: layer, selected: layer === now }, `${layer}: ${members.length} ops, epoch${first === last ? ` ${first}` : `s ${first} to ${last}`}`);
+    })));
   }
 
   /** A trait of the view as a choice. */

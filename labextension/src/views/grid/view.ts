@@ -28,7 +28,8 @@ import { Suggestions } from './suggest.js';
 const COLOURINGS: [ColourBy, string, string][] = [
   ['load', 'Load', 'cycles of the op over cycles of its epoch'],
   ['family', 'Type', 'kind of op'],
-  ['epoch', 'Epoch', 'one colour per epoch']
+  ['epoch', 'Epoch', 'one colour per epoch'],
+  ['layer', 'Layer', 'layers that repeat, one colour per layer']
 ];
 
 export class GridView {
@@ -326,7 +327,7 @@ export class GridView {
     const { ops, store } = this;
     const dark = isDark();
     this.card.element.hidden = !ops;
-    this.modes.replaceChildren(...COLOURINGS.map(([by, label, title]) =>
+    this.modes.replaceChildren(...COLOURINGS.filter(([by]) => by !== 'layer' || (ops?.layers.size ?? 0) > 2).map(([by, label, title]) =>
       h('button', {
         title: `Colour by ${title}`, 'aria-pressed': String(store.colour === by), 'data-tb-action': `colour-${by}`,
         onclick: () => store.setColour(by)

@@ -9,6 +9,7 @@ import { undoKey } from '../editbar.js';
 import type { Frame } from '../frame.js';
 import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { LazyFrames } from '../lazyframes.js';
+import { timePicture } from './time.js';
 import { lanes, legend, queueCard, QueueDrag } from './dram.js';
 
 // The L1 of the cores of an epoch: how full each is, and the buffers of the chosen one by address.
@@ -103,7 +104,7 @@ function core(data: MemoryData, name: string): HTMLElement {
     h('p', { class: 'tb-fix' }, `Sizes are ${typeof sizes === 'string' ? sizes : 'those of the compile'}; the backend assigns the final addresses.`));
 }
 
-type Mode = 'l1' | 'dram';
+type Mode = 'l1' | 'dram' | 'time';
 
 /** Memory: the L1 of every core of an epoch, and the queues in the channels of DRAM. */
 export class MemoryView {
@@ -174,7 +175,7 @@ export class MemoryView {
 
   private show(mode: Mode): void {
     this.mode = mode;
-    this.synced.mode.tell(mode);
+    if (mode !== 'time') this.synced.mode.tell(mode); // the picture over time is one of the page alone
     this.lazyFrames.draw();
   }
 
@@ -251,6 +252,12 @@ export class MemoryView {
         .reduce((best, op) => (best < 0 || data.used(op) > data.used(best) ? op : best), -1);
       const wanted = data.indexOf.has(this.selection) ? this.selection : (data.names[fullest] ?? '');
       this.body.replaceChildren(h('div', { class: 'tb-heat-box' }, drawHeat(ops, data, epoch, isDark(), this.core)), h('div', { class: 'tb-core-box', tabindex: 0 }, core(data, wanted)));
+    } else if (this.mode === 'time') {
+      this.body.replaceChildren(timePicture(ops, data, epoch, isDark(), (at, core) => {
+        store.setEpoch(at);
+        if (core.length) this.choose(core);
+        else this.lazyFrames.draw();
+      }));
     } else {
       const live = store.edits !== null && !store.edits.busy;
       this.body.replaceChildren(
@@ -268,7 +275,8 @@ export class MemoryView {
     }, label);
     this.bar.replaceChildren(h('h3', {}, 'Memory'),
       h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Memory shown' },
-        mode('l1', 'L1 of cores', 'buffers of the ops of an epoch'), mode('dram', 'DRAM channels', 'queues by channel and address')),
+        mode('l1', 'L1 of cores', 'buffers of the ops of an epoch'), mode('dram', 'DRAM channels', 'queues by channel and address'),
+        mode('time', 'Over time', 'L1 of every core and DRAM by epoch, the fullest marked')),
       ops ? h('select', {
         class: 'tb-select', 'aria-label': 'Epoch', 'data-tb-action': 'memory-epoch',
         onchange: (event: Event) => store.setEpoch(Number((event.target as HTMLSelectElement).value))
