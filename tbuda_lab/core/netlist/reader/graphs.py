@@ -64,34 +64,41 @@ def _read_graph(r: NetlistReader, name: str, node: Node, where: Where, names: di
     return graph
 
 
-def _read_op(r: NetlistReader, name: str, node: Node, where: Where) -> NetOp:
-    tms: dict[int, list[Tm]] = {}
-    pads: dict[int, dict[str, Any]] = {}
-    unpads: dict[int, dict[str, Any]] = {}
-    indexed: list[tuple[int, Node, Where]] = []
+class _InputKeys:
+    """Keys of an op that name an input: `input_N_tms` (several add up) and, of a whole op, `input_N_pad` and
+    `input_N_unpad`. rule: that of a key that names no input."""
 
-    def per_input(key: str, key_node: Node, value: Node) -> bool:
-        """Keys that name an input: `input_N_tms` (several add up), `input_N_pad`, `input_N_unpad`."""
-        if "input" not in key or not any(word in key for word in ("tms", "pad")):
+    def __init__(self, r: NetlistReader, where: Where, rule: str, words: tuple[str, ...] = ("tms",)) -> None:
+        self._r, self._where, self._rule, self._words = r, where, rule, words
+        self.tms: dict[int, list[Tm]] = {}
+        self.pads: dict[int, dict[str, Any]] = {}
+        self.unpads: dict[int, dict[str, Any]] = {}
+        self.read: list[tuple[int, Node, Where]] = []  # input, key and its place, in their order
+
+    def take(self, key: str, key_node: Node, value: Node) -> bool:
+        """Whether it is such a key; what it says is read."""
+        if "input" not in key or not any(word in key for word in self._words):
             return False
-        place = (*where, key)
+        r, place = self._r, (*self._where, key)
         index = key[key.find("_") + 1 : key.rfind("_")]
         if not index.isascii() or not index.isdigit() or len(index) > 4:
-            r.problem(key_node, place, "O9", f"{scalars.clip(key)} names no input", "write input_<number>_tms")
+            r.problem(key_node, place, self._rule, f"{scalars.clip(key)} names no input", "write input_<number>_tms")
             return True
         n = int(index)
-        indexed.append((n, key_node, place))
+        self.read.append((n, key_node, place))
         if "tms" in key:
-            own = read_tms(r, value, place)
-            tms[n] = tms[n] + own if n in tms else own
+            self.tms[n] = self.tms.get(n, []) + read_tms(r, value, place)
         else:
-            target = unpads if "unpad" in key else pads
-            if n in target:
+            pads = self.unpads if "unpad" in key else self.pads
+            if n in pads:
                 r.problem(key_node, place, "Y2", f"field {key!r} of an op is written twice", "keep one")
-            target[n] = read_pad(r, value, place, value=target is pads)
+            pads[n] = read_pad(r, value, place, value=pads is self.pads)
         r.mark(place, key_node)
         return True
 
+
+def _read_op(r: NetlistReader, name: str, node: Node, where: Where) -> NetOp:
+    keys = _InputKeys(r, where, "O9", ("tms", "pad"))
     if is_null(node) or isinstance(node, (yaml.ScalarNode, yaml.SequenceNode)):
         r.problem(
             node,
@@ -101,28 +108,9 @@ def _read_op(r: NetlistReader, name: str, node: Node, where: Where) -> NetOp:
             "write `{type: nop, ...}`; a graph's own fields are target_device and input_count",
         )
         node = yaml.MappingNode("", [], node.start_mark, node.end_mark)
-    f = r.fields(node, where, "an op", _OP_FIELDS, "O1", per_input)
+    f = r.fields(node, where, "an op", _OP_FIELDS, "O1", keys.take)
 
-    sources = r.texts(f["inputs"], (*where, "inputs"), "inputs") if "inputs" in f else []
-    place = (*where, "in_df")
-    dfs = [r.df(item, place) for item in r.sequence(f["in_df"], place, "in_df")] if "in_df" in f else []
-    if len(dfs) != len(sources):
-        r.problem(
-            f.get("in_df", node),
-            place,
-            "O4",
-            f"{len(dfs)} in_df for {len(sources)} inputs",
-            f"write {len(sources)} data formats, one for each input",
-        )
-    for n, key_node, place in indexed:
-        if n >= len(sources):
-            r.problem(
-                key_node, place, "O9", f"the op has no input {n}", f"it has {len(sources)} inputs, counted from 0"
-            )
-    inputs = [
-        OpInput(source, dfs[i] if i < len(dfs) else DataFormat.Invalid, tms.get(i), pads.get(i), unpads.get(i))
-        for i, source in enumerate(sources)
-    ]
+    inputs = _op_inputs(r, f, node, where, keys)
 
     def df(key: str) -> DataFormat | None:
         return r.df(f[key], (*where, key)) if key in f else None
@@ -155,6 +143,35 @@ def _read_op(r: NetlistReader, name: str, node: Node, where: Where) -> NetOp:
         if "attributes" in f
         else {},
     )
+
+
+def _op_inputs(r: NetlistReader, f: dict[str, Node], node: Node, where: Where, keys: _InputKeys) -> list[OpInput]:
+    sources = r.texts(f["inputs"], (*where, "inputs"), "inputs") if "inputs" in f else []
+    place = (*where, "in_df")
+    dfs = [r.df(item, place) for item in r.sequence(f["in_df"], place, "in_df")] if "in_df" in f else []
+    if len(dfs) != len(sources):
+        r.problem(
+            f.get("in_df", node),
+            place,
+            "O4",
+            f"{len(dfs)} in_df for {len(sources)} inputs",
+            f"write {len(sources)} data formats, one for each input",
+        )
+    for n, key_node, place in keys.read:
+        if n >= len(sources):
+            r.problem(
+                key_node, place, "O9", f"the op has no input {n}", f"it has {len(sources)} inputs, counted from 0"
+            )
+    return [
+        OpInput(
+            source,
+            dfs[i] if i < len(dfs) else DataFormat.Invalid,
+            keys.tms.get(i),
+            keys.pads.get(i),
+            keys.unpads.get(i),
+        )
+        for i, source in enumerate(sources)
+    ]
 
 
 def _grid_loc(r: NetlistReader, f: dict[str, Node], where: Where, op_type: str) -> tuple[int, int] | None:
@@ -303,26 +320,13 @@ def _read_schedule(r: NetlistReader, node: Node, where: Where) -> list[SubOp]:
 
 
 def _read_sub_op(r: NetlistReader, name: str, key_node: Node, node: Node, where: Where) -> SubOp:
-    tms: dict[int, list[Tm]] = {}
+    keys = _InputKeys(r, where, "F6")
     r.mark(where, key_node)
     order: list[str] = []
 
-    def per_input(key: str, key_node: Node, value: Node) -> bool:
-        if "input" not in key or "tms" not in key:
-            return False
-        place = (*where, key)
-        index = key[key.find("_") + 1 : key.rfind("_")]
-        if not index.isascii() or not index.isdigit() or len(index) > 4:
-            r.problem(key_node, place, "F6", f"{scalars.clip(key)} names no input", "write input_<number>_tms")
-            return True
-        r.mark(place, key_node)
-        own = read_tms(r, value, place)
-        tms[int(index)] = tms[int(index)] + own if int(index) in tms else own
-        return True
-
     if is_null(node):
         r.problem(node, where, "F2", f"sub-op {name!r} has no fields", "write `{type: add, inputs: [...], ...}`")
-    f = r.fields(node, where, "a sub-op", _SUB_OP_FIELDS, "F12", per_input)
+    f = r.fields(node, where, "a sub-op", _SUB_OP_FIELDS, "F12", keys.take)
     order.extend(f)
     op_type = r.text(f, "type", where) or ""
     if "type" in f and "attributes" in f and order.index("type") > order.index("attributes"):
@@ -334,7 +338,7 @@ def _read_sub_op(r: NetlistReader, name: str, key_node: Node, node: Node, where:
             "write `type` first: which attributes are legal depends on it",
         )
     inputs = r.texts(f["inputs"], (*where, "inputs"), "inputs") if "inputs" in f else []
-    for n in tms:
+    for n in keys.tms:
         if n >= len(inputs):
             r.problem(node, where, "F6", f"TMs for input {n}", f"the sub-op has {len(inputs)} inputs, counted from 0")
 
@@ -348,7 +352,7 @@ def _read_sub_op(r: NetlistReader, name: str, key_node: Node, node: Node, where:
         output=r.text(f, "output", where) or "",
         mblock=r.pair(f, "mblock", where, "F12", (-1, -1)),
         ublock=r.pair(f, "ublock", where, "F12", (-1, -1)),
-        tms=dict(sorted(tms.items())),
+        tms=dict(sorted(keys.tms.items())),
         pop=names("pop"),
         pop_last=names("pop_last"),
         zero_point=None

@@ -124,26 +124,16 @@ def encode_picker(
             "a smaller u_kt or ublock, or more rows of cores",
         )
 
-    # ublocks and strips
-    ublock_first: I64 = np.flatnonzero(starts(ublock_key)).astype(np.int64)
-    ublock_tiles: I64 = np.diff(np.append(ublock_first, tile_key.size))
+    blocks = _Ublocks.of(ublock_key, strip_key, tile_key.size)
     most = 1 << (16 - index_bits)
-    if ublock_tiles.size and int(ublock_tiles.max()) > most:
+    if blocks.tiles.size and int(blocks.tiles.max()) > most:
         raise _too_wide(
-            f"a ublock with {int(ublock_tiles.max())} tiles; beside {index_bits} bits for {mblock_m} "
+            f"a ublock with {int(blocks.tiles.max())} tiles; beside {index_bits} bits for {mblock_m} "
             f"ublock rows there is room for {most}",
             "a smaller u_kt or mblock",
         )
-    ublock_strip_key = strip_key[ublock_first]
-    filled, strip_of_ublock, nz_ublocks = np.unique(ublock_strip_key, return_inverse=True, return_counts=True)
-    empty = np.setdiff1d(np.arange(streams * t), filled // strips) * strips
-    strip = np.sort(np.concatenate([filled, empty]))
-    place = np.asarray(np.searchsorted(strip, filled), np.int64)  # of the filled strips among all
-    ublocks_in_strip = np.zeros(strip.size, np.int64)
-    ublocks_in_strip[place] = nz_ublocks
-    tiles_in_strip = np.zeros(strip.size, np.int64)
-    np.add.at(tiles_in_strip, place[strip_of_ublock], ublock_tiles)
-    words = STRIP_WORDS + ublocks_in_strip + tiles_in_strip
+    strip, place, counts, tiles = _strips(blocks, streams * t, strips)
+    words = STRIP_WORDS + counts + tiles
     if int(words.max()) > PAGE_WORDS:
         raise _too_wide(
             f"a strip of {int(words.max())} words; a page holds {PAGE_WORDS}", "a smaller u_kt, or more rows of cores"
@@ -159,16 +149,12 @@ def encode_picker(
     header = strip % strips | np.where(last_in_slice, LAST_IN_SLICE, 0) | np.where(last_in_page, LAST_IN_PAGE, 0)
     out[position] = header & 0xFFFF
     out[position + 1] = header >> 16
-    out[position + 2] = ublocks_in_strip
+    out[position + 2] = counts
     if tile_key.size:
-        own_strip = place[strip_of_ublock]
-        strip_first_ublock: I64 = np.flatnonzero(starts(own_strip)).astype(np.int64)
-        ordinal = np.arange(ublock_tiles.size) - strip_first_ublock[strip_of_ublock]
-        strip_first_tile = ublock_first[starts(own_strip)][strip_of_ublock]
-        at = position[own_strip] + STRIP_WORDS + ordinal + (ublock_first - strip_first_tile)
-        out[at] = (ublock_key[ublock_first] % mblock_m) | ((ublock_tiles % most) << index_bits)
-        in_ublock = np.arange(tile_key.size) - np.repeat(ublock_first, ublock_tiles)
-        out[np.repeat(at, ublock_tiles) + 1 + in_ublock] = (
+        at = position[place[blocks.strip]] + STRIP_WORDS + blocks.offset_in_strip(place)
+        out[at] = (ublock_key[blocks.first] % mblock_m) | ((blocks.tiles % most) << index_bits)
+        in_ublock = np.arange(tile_key.size) - np.repeat(blocks.first, blocks.tiles)
+        out[np.repeat(at, blocks.tiles) + 1 + in_ublock] = (
             pointer << (16 - pointer_bits) | in_r << inner_bits(u_kt) | in_d
         )
 
@@ -184,9 +170,51 @@ def encode_picker(
         sparse_ublock_idx_bits=index_bits,
         fracture_factor=fracture,
         nz_tiles=per_row(tile_stream),
-        nz_ublocks=per_row(tile_stream[ublock_first]),
-        nz_strips=per_row(filled // strips // t),
+        nz_ublocks=per_row(tile_stream[blocks.first]),
+        nz_strips=per_row(blocks.filled // strips // t),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ublocks:
+    """The ublocks that hold tiles, in the order of the stream. first: the number of its first tile; tiles: how many it
+    has; filled: keys of the strips that have any; strip: of each ublock the number of its strip among those; counts:
+    ublocks of each filled strip."""
+
+    first: I64
+    tiles: I64
+    filled: I64
+    strip: I64
+    counts: I64
+
+    @classmethod
+    def of(cls, ublock_key: I64, strip_key: I64, tile_count: int) -> _Ublocks:
+        first: I64 = np.flatnonzero(starts(ublock_key)).astype(np.int64)
+        tiles: I64 = np.diff(np.append(first, tile_count))
+        filled, strip, counts = np.unique(strip_key[first], return_inverse=True, return_counts=True)
+        return cls(first, tiles, filled, strip, counts)
+
+    def offset_in_strip(self, place: I64) -> I64:
+        """Words between the header of its strip and each ublock: one for every ublock and every tile before it."""
+        own_strip = place[self.strip]
+        first_ublock: I64 = np.flatnonzero(starts(own_strip)).astype(np.int64)
+        ordinal = np.arange(self.tiles.size) - first_ublock[self.strip]
+        first_tile = self.first[starts(own_strip)][self.strip]
+        offset: I64 = ordinal + (self.first - first_tile)
+        return offset
+
+
+def _strips(blocks: _Ublocks, slices: int, strips: int) -> tuple[I64, I64, I64, I64]:
+    """The keys of all strips of the stream, each slice having at least one; the place of the filled ones among them;
+    ublocks and tiles of each."""
+    empty = np.setdiff1d(np.arange(slices), blocks.filled // strips) * strips
+    strip = np.sort(np.concatenate([blocks.filled, empty]))
+    place = np.asarray(np.searchsorted(strip, blocks.filled), np.int64)
+    counts = np.zeros(strip.size, np.int64)
+    counts[place] = blocks.counts
+    tiles = np.zeros(strip.size, np.int64)
+    np.add.at(tiles, place[blocks.strip], blocks.tiles)
+    return strip, place, counts, tiles
 
 
 def _check_range(entries: I64, limits: tuple[int, int, int]) -> None:
