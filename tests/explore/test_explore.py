@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from tbuda_lab.cli import main
+from tbuda_lab.core.compiler import cache as cache_module
 from tbuda_lab.core.compiler import compile_graph
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim.batch_time import batch_time
@@ -165,6 +166,25 @@ def test_pcc_is_that_of_a_run(tmp_path: Path) -> None:
     comparison = exploration.open(0).verify()[0]
     assert wide.numbers["pcc"] == pytest.approx(comparison.pcc, abs=1e-6)
     assert [t.n for t in exploration.front()] == [0]
+    exploration.close()
+
+
+def test_a_point_opens_with_the_placement_of_its_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials have no weights; a session that has them finds what they placed, and is not traced again."""
+    monkeypatch.setattr(cache_module, "LEAST_SECONDS", 0.0)
+    monkeypatch.setenv(cache_module.VARIABLE, str(tmp_path / "kept"))
+    own = Session(mlp(), (torch.ones(1, 64),), name="mlp")
+    exploration = own.explore({"devices": ["n150"], "batch": [4]}, out=tmp_path / "x")
+    exploration.run()
+    before = {p.name for p in (tmp_path / "kept").glob("*.placement.json")}
+    opened = exploration.open(0)
+    traced: list[object] = []
+    opened.on("stage", lambda name, _: traced.append(name) if name == "trace" else None)
+    opened.compile()
+    assert before == {p.name for p in (tmp_path / "kept").glob("*.placement.json")} and len(before) == 1
+    assert not traced and opened.verify()[0].pcc > 0.99
+    with pytest.raises(InputError, match="another model"):
+        opened.trace_as(session())
     exploration.close()
 
 

@@ -19,7 +19,15 @@ from tbuda_lab.core.epochsim.fills import Fill
 from tbuda_lab.core.epochsim.network import EpochConstants, FlowEdge, FlowOp, Network
 from tbuda_lab.core.epochsim.pyramid import KIND_NAMES, Pyramid, Spans, WaitKind
 from tbuda_lab.core.epochsim.run import NetworkRun, run_network
-from tbuda_lab.core.epochsim.simulate import EpochTimes, EpochTrace, OpWaits, Stall, simulate, simulated_cycles
+from tbuda_lab.core.epochsim.simulate import (
+    EpochTimes,
+    EpochTrace,
+    OpWaits,
+    Stall,
+    cycles_of_batches,
+    simulate,
+    simulated_cycles,
+)
 from tbuda_lab.core.epochsim.trace import Moment, Trace, TraceEpoch, TraceOp
 
 __all__ = [
@@ -49,6 +57,7 @@ __all__ = [
     "WaitKind",
     "batch_time",
     "cycles_csv",
+    "cycles_of_batches",
     "cycles_path",
     "epoch_limits",
     "epoch_times",

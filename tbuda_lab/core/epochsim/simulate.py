@@ -186,9 +186,14 @@ def _build_network(
 
 def simulated_cycles(result: SimulatedCompile, batch: int = 1) -> int:
     """Cycles of a batch as `simulate` counts them, without what every op waits for: a quarter of the work."""
-    built, constants = _build_network(result, batch, _DEFAULTS)
+    return cycles_of_batches(result, (batch,))[0]
+
+
+def cycles_of_batches(result: SimulatedCompile, batches: Sequence[int]) -> tuple[int, ...]:
+    """As `simulated_cycles`, of several batches; most of the work is done once."""
+    built, constants = _build_network(result, min(batches), _DEFAULTS)
     graph, _ = event_graph(built.network)
-    return _Clock(result, built, ends(graph, solve(graph, batch)), constants, batch, batch).cycles
+    return tuple(_Clock(result, built, ends(graph, solve(graph, n)), constants, n, n).cycles for n in batches)
 
 
 def _stalls(

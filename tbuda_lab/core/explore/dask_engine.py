@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import signal
 import threading
 import time
 import uuid
@@ -28,7 +29,9 @@ CONNECT = 10.0
 _LOOK = 0.25
 """Seconds between two looks of a worker at whether its work was cancelled."""
 PATIENCE = 5.0
-"""Seconds in which a worker stops of itself after a cancel; then it is restarted."""
+"""Seconds in which a worker of the user's stops of itself after a cancel; then it is no longer waited for."""
+OWN_PATIENCE = 1.0
+"""The same of a process that was started here; then it is killed."""
 
 
 @contextlib.contextmanager
@@ -137,7 +140,8 @@ class DaskEngine:
         end = time.monotonic() + timeout
         while True:
             ended = [n for n, (_, future, _) in self._running.items() if future.done()]
-            overdue = self._cancelled is not None and time.monotonic() - self._cancelled > PATIENCE
+            patience = PATIENCE if self._cluster is None else OWN_PATIENCE
+            overdue = self._cancelled is not None and time.monotonic() - self._cancelled > patience
             if overdue and not ended:
                 return self._give_up()
             if ended or time.monotonic() >= end:
@@ -166,16 +170,21 @@ class DaskEngine:
         return {**outcome, "state": "crashed", "run": {"attempts": attempt}}
 
     def _give_up(self) -> list[tuple[int, dict[str, Any]]]:
-        """Workers that did not stop of themselves are restarted; their trials count as cancelled."""
-        futures = [future for _, future, _ in self._running.values()]
-        busy = [w for w, keys in self._client.processing().items() if any(f.key in keys for f in futures)]
-        self._client.cancel(futures)
-        if busy and (self._cluster is not None):
-            with contextlib.suppress(Exception):
-                self._client.restart_workers(busy, timeout=PATIENCE)
+        """Own workers that did not stop of themselves are killed; their trials count as cancelled."""
+        if self._cluster is not None:
+            self._kill()
+        else:
+            self._client.cancel([future for _, future, _ in self._running.values()])
         numbers = list(self._running)
         self._running.clear()
         return [(n, {"state": CANCELLED, "reason": None, "numbers": {}, "placement": None, "run": {}}) for n in numbers]
+
+    def _kill(self) -> None:
+        """End the processes that were started here, at once; they hold nothing that is not in the file."""
+        for nanny in self._cluster.workers.values():
+            nanny.auto_restart = False
+            with contextlib.suppress(Exception):  # it has ended
+                os.kill(nanny.process.pid, signal.SIGKILL)
 
     def cancel(self) -> None:
         self._cancelled = time.monotonic()
@@ -186,6 +195,8 @@ class DaskEngine:
             if self._running:
                 self._event.set()
                 self._client.cancel([future for _, future, _ in self._running.values()])
+            if self._cluster is not None and (self._running or self._cancelled is not None):
+                self._kill()
             if self._own_client:
                 self._client.close()
             if self._cluster is not None:

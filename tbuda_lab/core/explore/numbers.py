@@ -10,7 +10,7 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.epochsim.batch_time import batch_time
+from tbuda_lab.core.epochsim import cycles_of_batches
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.runner import Runner, fill_microbatch, refuse_without_weights
@@ -47,8 +47,8 @@ NUMBERS: dict[str, Number] = {
 def numbers_of(result: CompileResult) -> dict[str, float]:
     """All that need no run. Bytes, cycles, seconds as `NUMBERS` says."""
     batch, device, placement = result.options.microbatch, result.device, result.placement
-    cycles = batch_time(result, batch).per_input
-    alone = cycles if batch == 1 else batch_time(result, 1).per_input
+    whole, alone = cycles_of_batches(result, (batch, 1))
+    cycles = whole / batch
     cores = [sum(int(np.prod(placement.ops[op].size)) for op in epoch.ops) for epoch in placement.epochs]
     where = {"dram": 0, "host": 0}
     for queue in placement.queues.values():

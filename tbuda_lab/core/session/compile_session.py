@@ -232,6 +232,13 @@ class CompileSession:
         self._state.cancel.set()
 
     # -- compiling ---------------------------------------------------------------------------------------------
+    def trace_as(self, other: CompileSession) -> None:
+        """Take the graph that a session of the same model and inputs was traced to. Raises `InputError` for another
+        model."""
+        if other.model is not self.model:
+            raise InputError("the graph of another model is not this one's")
+        self._state.traced = other.trace()
+
     def trace(self) -> Graph:
         """The nD graph of the model; traced once."""
         return self.compiles.trace()

@@ -224,6 +224,7 @@ class Explore:
         device = self.device_of(point)
         own = self.session
         session = type(own)(own.model, own.sample_inputs, device, options, overrides, own.name)
+        session.trace_as(own)
         session.source = tuple(self.words(key))
         return session
 

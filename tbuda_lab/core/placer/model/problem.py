@@ -19,6 +19,7 @@ from tbuda_lab.core.constraints import FREE, Constraints
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import WRITES, direction_of, first_of_each, phases
+from tbuda_lab.core.graph.text import DIGEST
 from tbuda_lab.core.lowering.edits import BETWEEN, queued_ports
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides.places import OpPin
@@ -455,5 +456,6 @@ def structure_digest(graph: Graph) -> str:
     digest = hashlib.sha256(graph.name.encode())
     for node in graph:
         about = (node.name, node.kind.value, tuple(node.shape), type(node.op).__name__, node.op, node.inputs, node.df)
-        digest.update(repr((*about, sorted(node.attrs.items(), key=lambda item: item[0]), node.origin)).encode())
+        attrs = sorted((item for item in node.attrs.items() if item[0] != DIGEST), key=lambda item: item[0])
+        digest.update(repr((*about, attrs, node.origin)).encode())
     return digest.hexdigest()
