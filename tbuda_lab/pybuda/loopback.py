@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,15 +19,64 @@ def input_names(graph: Graph) -> list[str]:
     return [str(node.attrs.get("argument", node.name)) for node in graph.inputs]
 
 
+def loops_by_place(graph: Graph, loops: Mapping[str, int]) -> dict[str, int]:
+    """The loops by names of the model's inputs.
+
+    TVM numbers inputs beside ops (`input__56`, `k_past_9`), in the order in which they are read. Where no name is an
+    input's and all end in numbers, they are taken in that order for as many inputs that are longer than their outputs
+    along one dim, the same for all; where there are none, for those as large as their outputs. A warning says what was
+    taken for what. Names that cannot be told stay.
+    """
+    names = input_names(graph)
+    numbered = sorted((int(m[1]), name) for name in loops if (m := _NUMBERED.fullmatch(name)))
+    known = any(name in names for name in loops) or any(not 0 <= k < len(graph.outputs) for k in loops.values())
+    if known or len(numbered) != len(loops):
+        return dict(loops)
+    asked = [(name, graph.outputs[loops[name]].shape) for _, name in numbered]
+    shapes = {name: node.shape for name, node in zip(names, graph.inputs, strict=True)}
+    longer = {(name, _longer_in(shape, new)) for name, shape in shapes.items() for _, new in asked}
+    dims = sorted({dim for _, dim in longer if dim is not None})
+    found = [[name for name in names if (name, dim) in longer] for dim in dims]
+    found = [places for places in found if len(places) == len(asked)]
+    if not dims:
+        found = [[name for name, shape in shapes.items() if any(shape == new for _, new in asked)]]
+    if len(found) != 1 or len(found[0]) != len(asked):
+        return dict(loops)
+    pairs = [(name, place) for (name, _), place in zip(asked, found[0], strict=True)]
+    shown = ", ".join(f"{name} is taken for {place}" for name, place in pairs)
+    warnings.warn(f"loopback_outputs: names of TVM's graph: {shown}", UserWarning, stacklevel=4)
+    return {place: loops[name] for name, place in pairs}
+
+
+_NUMBERED = re.compile(r".*_(\d+)")
+
+
+def _longer_in(cache: tuple[int, ...], new: tuple[int, ...]) -> int | None:
+    """The one dim in which a cache is longer than what is written into it; None where there is no such. It is not the
+    last, which has the numbers of one place: of a mask that has the places."""
+    apart = [d for d, (c, n) in enumerate(zip(cache, new, strict=False)) if c != n]
+    fits = len(cache) == len(new) and len(apart) == 1 and apart[0] < len(cache) - 1 and cache[apart[0]] > new[apart[0]]
+    return apart[0] if fits else None
+
+
 class LoopbackCaches:
     """The inputs that a device keeps, by their names. `loops` below: {input: number of the output written into it}."""
 
     def __init__(self, device: str) -> None:
         self.device = device
         self._values: dict[str, Any] = {}
+        self._asked: tuple[int, dict[str, int]] = 0, {}
+        self._loops: dict[str, int] = {}
+
+    def _named(self, graph: Graph, loops: Mapping[str, int]) -> dict[str, int]:
+        """`loops_by_place`, found once for a graph."""
+        if self._asked != (id(graph), loops):
+            self._asked, self._loops = (id(graph), dict(loops)), loops_by_place(graph, loops)
+        return self._loops
 
     def begin(self, graph: Graph, sample: Inputs, loops: Mapping[str, int]) -> None:
         """Caches begin with the values that the pipeline was set up with."""
+        loops = self._named(graph, loops)
         if loops:
             by_name = sample if isinstance(sample, dict) else dict(zip(input_names(graph), sample, strict=False))
             self._values = {name: by_name[name] for name in loops if name in by_name}
@@ -33,7 +84,7 @@ class LoopbackCaches:
     def fill_in(self, graph: Graph, inputs: Inputs, loops: Mapping[str, int]) -> tuple[Any, ...]:
         """Inputs in the model's order: those given, and the caches for the rest. Raises `PipelineError` where one is
         missing or too many are given."""
-        names = input_names(graph)
+        names, loops = input_names(graph), self._named(graph, loops)
         own = [n for n in names if n not in loops]
         by_name = (
             inputs
@@ -54,7 +105,7 @@ class LoopbackCaches:
     ) -> Outputs:
         """Write outputs of a run into the caches that it had (all of its inputs, in the model's order), from place
         `start` on; returns the other outputs. Raises `PipelineError` for names and shapes that do not fit."""
-        names = input_names(graph)
+        names, loops = input_names(graph), self._named(graph, loops)
         caches = dict(zip(names, inputs, strict=True))
         for name, index in loops.items():
             if name not in caches or not 0 <= index < len(outputs):

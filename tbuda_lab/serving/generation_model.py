@@ -17,6 +17,7 @@ from torch import nn
 
 from tbuda_lab.core.errors import Diagnostic, InputError, ModelError
 from tbuda_lab.core.frontend.torch_model.caches import kept, left
+from tbuda_lab.serving.experts import every_expert
 
 HIDDEN = -30000.0
 """Added to the scores of places that hold nothing yet: exp of it is 0 in every format."""
@@ -46,7 +47,7 @@ class GenerationModel(nn.Module):
         self.model = model
         self.sizes = sizes
         self.two_stacks = bool(model.config.is_encoder_decoder)
-        _refuse_window(model.config, sizes)
+        self.windows = windows_of(model.config, sizes)
         self.device = next(model.parameters()).device
         self.cache = nn.ModuleList([Rams(*layer, sizes, self.device) for layer in cache_shapes(model)])
 
@@ -76,21 +77,27 @@ class DecoderGeneration(GenerationModel):
         self, input_ids: torch.Tensor, length: torch.Tensor, token: torch.Tensor, held: torch.Tensor, step: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         prompt = layers_cache([_PromptLayer() for _ in self.rams])
-        with self._one_row(torch.arange(self.sizes.prompt, device=self.device) == length - 1):
+        last = torch.arange(self.sizes.prompt, device=self.device) == length - 1
+        with every_expert(self.model), self._one_row(last):
             logits = self.model(input_ids=input_ids, past_key_values=prompt, use_cache=True).logits
         filled, here, elsewhere = self._here(step)
-        seen = torch.cat([torch.arange(self.sizes.prompt, device=self.device) < held, filled.reshape(1, -1)], -1)
+        places = torch.arange(self.sizes.prompt, device=self.device)
+        seen = torch.cat([places < held, filled.reshape(1, -1)], -1)
+        # how many tokens lie between a place and this token
+        ages = torch.cat([held + step - places, step - torch.arange(self.sizes.new, device=self.device)], -1)
+        masks = {kind: _mask(seen if window is None else seen & (ages < window)) for kind, window in self.windows}
         layers = []
         for rams, layer in zip(self.rams, prompt.layers, strict=True):
             before = left(layer.keys, rams.prompt_keys), left(layer.values, rams.prompt_values)
             layers.append(_DecodeLayer(rams, here, elsewhere, step, before))
-        out = self.model(
-            input_ids=token,
-            position_ids=held + step,
-            attention_mask=_mask(seen),
-            past_key_values=layers_cache(layers),
-            use_cache=True,
-        )
+        with every_expert(self.model):
+            out = self.model(
+                input_ids=token,
+                position_ids=held + step,
+                attention_mask=masks if len(masks) > 1 else next(iter(masks.values())),
+                past_key_values=layers_cache(layers),
+                use_cache=True,
+            )
         return logits, out.logits
 
     @contextlib.contextmanager
@@ -200,13 +207,32 @@ def cache_shapes(model: Any) -> list[Shapes]:
         ) from error
 
 
-def _refuse_window(config: Any, sizes: Sizes) -> None:
-    window = getattr(config, "sliding_window", None)
-    if window is not None and getattr(config, "use_sliding_window", True) and sizes.prompt + sizes.new > window:
+def windows_of(config: Any, sizes: Sizes) -> tuple[tuple[str, int | None], ...]:
+    """By kind of attention that layers have, how many tokens it looks back, itself among them; None: to all.
+
+    Raises `ModelError` for a kind that is neither whole nor a sliding window, `InputError` for a window in a model
+    that builds its masks itself, if the cache has more places.
+    """
+    config = config.get_text_config(decoder=True)
+    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    kinds = list(dict.fromkeys(getattr(config, "layer_types", None) or ()))
+    if not kinds:
+        kinds = ["full_attention" if window is None else "sliding_attention"]
+    known = {"full_attention": None, "sliding_attention": window}
+    other = next((kind for kind in kinds if kind not in known), None)
+    if other is not None:
+        raise ModelError(
+            f"generation has no cache for layers of the kind {other!r}; it has one for full_attention and "
+            "sliding_attention"
+        )
+    own = getattr(config, "window_size", None)
+    back = window if config.is_encoder_decoder else own if isinstance(own, int) else None
+    if back is not None and sizes.prompt + sizes.new > back:
         raise InputError(
-            f"the model looks back {window} tokens, and a cache of {sizes.prompt} + {sizes.new} places shows it more; "
+            f"the model looks back {back} tokens, and a cache of {sizes.prompt} + {sizes.new} places shows it more; "
             "give fewer places"
         )
+    return tuple((kind, known[kind]) for kind in kinds)
 
 
 def _mask(seen: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -66,6 +67,37 @@ def test_tokens_with_loop_back_caches(device: pybuda.TTDevice) -> None:
     assert all(len(outputs) == 1 for outputs in have)
     expected = whole(model, x).detach()
     torch.testing.assert_close(torch.cat([o[0].value() for o in have], 1), expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "names", [("input__56", "input__57"), ("k_past_9", "v_past_11"), ("args_10", "args_9"), ("keys", "values")]
+)
+def test_caches_by_the_names_of_tvm(device: pybuda.TTDevice, names: tuple[str, str]) -> None:
+    """Which number an input has depends on what TVM inserts; their order does not."""
+    first, second = (1, 2) if names != ("args_10", "args_9") else (2, 1)
+    pybuda.config._get_global_compiler_config().loopback_outputs = {names[0]: first, names[1]: second}
+    model, x = device.modules[0].module, torch.randn(1, 3, WIDTH)
+    caches = torch.zeros(1, PLACES, WIDTH), torch.zeros(1, PLACES, WIDTH)
+    out = None
+    for token in range(3):
+        one = (x[:, token : token + 1], mask(token))
+        device.push_to_inputs(*one, *caches) if token == 0 else device.push_to_inputs(*one)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            out = pybuda.run_generate(token_id=token)
+        assert sum("is taken for keys" in str(w.message) for w in said) == (token == 0 and names[0] != "keys")
+    assert out is not None
+    have = torch.cat([out.get()[0].value() for _ in range(3)], 1)
+    torch.testing.assert_close(have, whole(model, x).detach(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("loops", [{"cache_1": 1}, {"cache_1": 1, "values": 2}, {"cache": 1, "other": 2}, {"c_1": 9}])
+def test_caches_that_cannot_be_told_are_refused(device: pybuda.TTDevice, loops: dict[str, int]) -> None:
+    pybuda.config._get_global_compiler_config().loopback_outputs = loops
+    zeros = torch.zeros(1, PLACES, WIDTH)
+    device.push_to_inputs(torch.randn(1, 1, WIDTH), mask(0), zeros, zeros)
+    with pytest.raises(RuntimeError, match="is to be one of the inputs"):
+        pybuda.run_generate(token_id=0)
 
 
 def test_a_tile_row_of_tokens_is_written_at_once() -> None:

@@ -18,7 +18,9 @@ from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.op_checks import check_ops
 from tbuda_lab.core.tti import load_image
 from tbuda_lab.pybuda.transformers.pipeline import pipeline
+from tbuda_lab.serving.experts import every_expert
 from tbuda_lab.serving.generation import Generator, facts_of
+from tbuda_lab.serving.generation_model import Sizes, windows_of
 
 transformers = pytest.importorskip("transformers")
 SEEDED = {name: torch.Generator().manual_seed(5) for name in ("Llama", "GPT-2", "T5")}
@@ -99,12 +101,54 @@ DECODERS = {
     "Qwen2": {"intermediate_size": 64, "num_key_value_heads": 1},
     "Phi": {"intermediate_size": 64},
 }
+# the prompt of 5 tokens and 6 more are longer than what layers look back: one of both kinds; of one kind, with experts
+WINDOWS = {
+    "Qwen3": {"intermediate_size": 64, "num_key_value_heads": 1, "head_dim": 16, "sliding_window": 3}
+    | {"use_sliding_window": True, "max_window_layers": 1, "num_hidden_layers": 2},
+    "Mixtral": {"intermediate_size": 64, "num_local_experts": 4, "sliding_window": 4, "num_key_value_heads": 1}
+    | {"num_experts_per_tok": 2},
+}
+FEW = {"num_key_value_heads": 1, "num_experts_per_tok": 2}
+EXPERTS = {
+    "Mixtral": {"intermediate_size": 64, "num_local_experts": 4, **FEW},
+    "Qwen3Moe": {"moe_intermediate_size": 32, "intermediate_size": 64, "num_experts": 5, "head_dim": 16, **FEW},
+    "Olmoe": {"intermediate_size": 64, "num_experts": 4, **FEW},
+    "GptOss": {"intermediate_size": 64, "num_local_experts": 4, "head_dim": 16, "sliding_window": 3, **FEW}
+    | {"num_hidden_layers": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+    "Dots1": {"moe_intermediate_size": 32, "intermediate_size": 64, "n_routed_experts": 4, "n_group": 1, **FEW}
+    | {"first_k_dense_replace": 0, "topk_group": 1, "n_shared_experts": 1},
+    "DeepseekV3": {"moe_intermediate_size": 32, "intermediate_size": 64, "n_routed_experts": 4, "n_group": 2}
+    | {"topk_group": 1, "num_experts_per_tok": 2, "num_key_value_heads": 2, "first_k_dense_replace": 0, "v_head_dim": 8}
+    | {"q_lora_rank": 8, "kv_lora_rank": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8},
+}
+
+
+@pytest.mark.parametrize("name", EXPERTS)
+def test_every_expert_gives_what_the_chosen_ones_do(name: str) -> None:
+    """Routers that take the largest, that gather by places, and that mask groups; in torch, without a grid."""
+    torch.manual_seed(3)
+    config = getattr(transformers, f"{name}Config")(**{**SMALL, **EXPERTS[name]})
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    for parameter in model.parameters():
+        parameter.data = torch.randn(parameter.shape) * 0.3 if parameter.dim() > 1 else parameter.data
+    ids = torch.randint(0, 96, (1, 9))
+    with torch.no_grad():
+        want = model(input_ids=ids).logits
+        with every_expert(model):
+            have = model(input_ids=ids).logits
+            few = torch.topk(torch.tensor([[3.0, 5.0, 5.0, -torch.inf]]), 3)
+        again = model(input_ids=ids).logits
+    torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-4)
+    assert torch.equal(again, want) and not any("forward" in vars(layer) for layer in model.modules())
+    assert few.values.tolist() == [[5.0, 5.0, 3.0]] and few.indices.tolist() == [[1.0, 2.0, 0.0]]
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("name", DECODERS)
-def test_other_decoders_as_torch_has_them(name: str) -> None:
-    config = getattr(transformers, f"{name}Config")(**SMALL, **DECODERS[name])
+@pytest.mark.parametrize(
+    ("name", "more"), [(name, more) for kind in (DECODERS, WINDOWS) for name, more in kind.items()]
+)
+def test_other_decoders_as_torch_has_them(name: str, more: dict[str, Any]) -> None:
+    config = getattr(transformers, f"{name}Config")(**{**SMALL, **more})
     torch.manual_seed(3)
     model, prompt = getattr(transformers, f"{name}ForCausalLM")(config).eval(), [5, 17, 33, 8, 71]
     for parameter in model.parameters():
@@ -198,17 +242,19 @@ class Shares(torch.nn.Module):
 def test_what_cannot_be_generated_with_is_refused() -> None:
     with pytest.raises(ModelError, match="'x' is read by the prompt's part and by the decode part"):
         from_any(Shares(), torch.randn(1, 32))
-    config = transformers.MistralConfig(
+    local = transformers.GPTNeoConfig(
         vocab_size=96,
         hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        sliding_window=8,
+        num_layers=1,
+        num_heads=2,
+        attention_types=[[["local"], 1]],
+        window_size=8,
     )
     with pytest.raises(InputError, match="looks back 8 tokens"):
-        Generator(transformers.MistralForCausalLM(config), places=16, bucket=8).session()
+        Generator(transformers.GPTNeoForCausalLM(local), places=16, bucket=8).session()
+    chunks = transformers.Qwen3Config(**SMALL, intermediate_size=64, layer_types=["chunked_attention"])
+    with pytest.raises(ModelError, match="no cache for layers of the kind 'chunked_attention'"):
+        windows_of(chunks, Sizes(8, 8))
     bert = transformers.BertForMaskedLM(
         transformers.BertConfig(
             vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2
