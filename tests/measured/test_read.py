@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -95,6 +97,25 @@ def test_a_file_is_read_by_the_names_of_its_columns() -> None:
 def test_any_column_but_code_and_time_may_be_missing(without: str) -> None:
     profile = read(table(perceptron_rows(), without=[without]))
     assert [o.time for o in profile.ops] == [2500, 9000, 1500, 7000]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_files_that_went_through_a_spreadsheet_are_read(delimiter: str) -> None:
+    rows = list(csv.reader(io.StringIO(table(perceptron_rows(), old=True))))
+    rows[1:] = [[f"{cell}.0" if cell.isdigit() else cell for cell in row] for row in rows[1:]]
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=delimiter).writerows(rows)
+    profile = read(stream.getvalue())
+    assert [o.time for o in profile.ops] == [2500, 9000, 1500, 7000] and not profile.findings
+    assert profile.ops[1].inputs[1].shape == (1, 1, 256, 512)
+
+
+def test_ops_of_the_host_are_counted_and_left_out() -> None:
+    host = op("(torch) Tensor.add", "", **{"OP TYPE": "python_fallback", "DEVICE ID": ""})
+    profile = read(table([r for row in perceptron_rows() for r in (row, host)]))
+    assert [o.time for o in profile.ops] == [2500, 9000, 1500, 7000]
+    (finding,) = profile.findings
+    assert finding.rule == "profile-host" and "4 ops of the host" in finding.message
 
 
 def test_older_files_have_plain_sizes() -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tbuda_lab.core.errors import Diagnostic, InputError
 from tbuda_lab.core.measured.attributes import read_facts
@@ -34,7 +36,11 @@ CODE = "OP CODE"
 TIMES = ("DEVICE KERNEL DURATION PER CORE MAX [ns]", "DEVICE KERNEL DURATION [ns]", "DEVICE FW DURATION [ns]")
 """Columns of an op's time, the first that is filled counts."""
 _DIMS = "WZYX"
-_EXTENT = re.compile(r"\s*(\d{1,10})\s*(?:\[\s*(\d{1,10})\s*\])?\s*")
+_EXTENT = re.compile(r"\s*(\d{1,10})(?:\.0*)?\s*(?:\[\s*(\d{1,10})(?:\.0*)?\s*\])?\s*")
+_HOST = ("cpu", "fallback", "host")
+"""In the type of an op that the host ran."""
+_DELIMITERS = ",;\t"
+_MOST_CACHED = 20_000
 _ARCHS = ("wormhole_b0", "blackhole", "grayskull")
 _LOCK = threading.Lock()
 
@@ -89,8 +95,10 @@ class _Reader:
         self.archs: set[str] = set()
         self.header: tuple[str, ...] = ()
         self.rows = 0
+        self.host_ops = 0
         self._section = ""
         self._counts: dict[str, int] = {}
+        self._known: dict[Any, Any] = {}  # ops of a layer repeat: what is the same is one object
 
     def note(self, row: int, rule: str, message: str, fix: str = "", severity: str = "warning") -> None:
         if len(self.findings) < MOST_FINDINGS:
@@ -102,7 +110,9 @@ class _Reader:
         with _LOCK:  # the limit is the module's
             before = csv.field_size_limit(LONGEST_FIELD)
             try:
-                self._read(csv.reader(lines))
+                first = next(lines, "")
+                delimiter = max(_DELIMITERS, key=first.count)  # spreadsheets of some countries write semicolons
+                self._read(csv.reader(itertools.chain([first], lines), delimiter=delimiter))
             finally:
                 csv.field_size_limit(before)
 
@@ -166,6 +176,9 @@ class _Reader:
         if len(cells) < len(self.header):
             self.note(row, "profile-row", f"it is cut: {len(cells)} of {len(self.header)} cells")
         number = _Numbers(self, row, cell)
+        if any(word in cell("OP TYPE").lower() for word in _HOST) and not any(map(cell, TIMES)):
+            self.host_ops += 1
+            return
         time = next((t for name in TIMES if (t := number.maybe(name)) is not None), None)
         if time is None:
             self.note(row, "profile-time", f"{code[:60]} has no time", "it counts as 0 ns")
@@ -204,12 +217,21 @@ class _Reader:
                 cell("METAL TRACE ID")[:40],
                 cell("METAL TRACE REPLAY SESSION ID")[:40],
                 outlier=outlier,
-                facts=read_facts(cell("ATTRIBUTES")),
+                facts=self._once(cell("ATTRIBUTES"), read_facts),
             )
         )
 
+    def _once(self, key: Any, make: Callable[[Any], Any]) -> Any:
+        """What is made of a text, the same object for the same text."""
+        if key in self._known:
+            return self._known[key]
+        if len(self._known) >= _MOST_CACHED:
+            self._known.clear()
+        value = self._known[key] = make(key)
+        return value
+
     def _tensors(self, names: tuple[str, ...], cell: Callable[[str], str], row: int) -> tuple[MeasuredTensor, ...]:
-        tensors = []
+        tensors: list[MeasuredTensor] = []
         for name in names:
             texts = [cell(f"{name}_{d}_PAD[LOGICAL]") or cell(f"{name}_{d}") for d in _DIMS]
             if not any(texts):
@@ -220,16 +242,9 @@ class _Reader:
                 wrong = next(t for t, m in zip(texts, found, strict=True) if not m)
                 self.note(row, "profile-shape", f"{name}: {wrong[:40]!r} is no size", "its shape is left out")
                 continue
-            tensors.append(
-                MeasuredTensor(
-                    tuple(s for s, _ in sizes),
-                    tuple(p for _, p in sizes),
-                    cell(f"{name}_LAYOUT")[:20],
-                    cell(f"{name}_DATATYPE")[:20],
-                    cell(f"{name}_MEMORY")[:60],
-                )
-            )
-        return tuple(tensors)
+            words = (cell(f"{name}_LAYOUT")[:20], cell(f"{name}_DATATYPE")[:20], cell(f"{name}_MEMORY")[:60])
+            tensors.append(self._once((*sizes, *words), _tensor))
+        return self._once(tuple(tensors), tuple)  # type: ignore[no-any-return]
 
     def profile(self) -> MeasuredProfile:
         if not self.header:
@@ -239,6 +254,9 @@ class _Reader:
         if self.left_out:
             more = f"and {self.left_out} more like these"
             self.findings.append(Diagnostic("warning", self.name, "profile-row", more))
+        if self.host_ops:
+            text = f"{self.host_ops:,} ops of the host have no time on the device"
+            self.findings.append(Diagnostic("note", self.name, "profile-host", text, "they are left out"))
         ops, findings = aggregate_replays(self.ops)
         place = {op.row: at for at, op in enumerate(ops)}
         rows = [op.row for op in self.ops]
@@ -249,6 +267,12 @@ class _Reader:
         return MeasuredProfile(
             self.name, "ops_perf", ops, (*self.findings, *findings), marks, arch, self.rows, self.header
         )
+
+
+def _tensor(key: Sequence[Any]) -> MeasuredTensor:
+    """Of four (logical, padded) sizes, layout, format and memory."""
+    *sizes, layout, datatype, memory = key
+    return MeasuredTensor(tuple(s for s, _ in sizes), tuple(p for _, p in sizes), layout, datatype, memory)
 
 
 class _Numbers:
