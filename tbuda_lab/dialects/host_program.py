@@ -311,7 +311,9 @@ class Machine:
     feeds: per replica, for every turn of a program's loop (one where there is none), the elements of a microbatch: a
     map of inputs by name for each. scalars: values of `SetScalar` steps by name. regions: by name the tensor of each
     replica. slots: of each replica. streams: per replica by stream the tensors to load; what is stored is
-    appended to `stored`. buffers: per replica by number (entries, ...). `current`: the step that was begun last.
+    appended to `stored`. buffers: per replica by number (entries, ...). `current`: the step that was begun last;
+    `overwritten`: entries of remote buffers as they were before stores to them, in order: (buffer, number, entry);
+    None where nobody asks.
     """
 
     def __init__(
@@ -329,6 +331,7 @@ class Machine:
         self.popped: list[list[dict[str, torch.Tensor]]] = [[{} for _ in turns] for turns in feeds]
         self.fed = [[[dict(one) for one in turn] for turn in turns] for turns in feeds]
         self.slots, self.buffers = slots, buffers
+        self.overwritten: list[tuple[np.ndarray, int, np.ndarray]] | None = None
         self.current: Step | None = None
         self.streams: list[dict[str, Sequence[np.ndarray]]] = [{} for _ in slots]
         self.cursors: dict[tuple[str, int], int] = {}
@@ -426,7 +429,10 @@ class Machine:
         elif isinstance(step, LoadRemote):
             values.write(step.slot, self._entries(step.buffer, k)[self._offset(step, k)])
         elif isinstance(step, StoreRemote):
-            self._entries(step.buffer, k)[self._offset(step, k)] = values.read(step.slot)
+            entries, offset = self._entries(step.buffer, k), self._offset(step, k)
+            if self.overwritten is not None:
+                self.overwritten.append((entries, offset, np.array(entries[offset])))
+            entries[offset] = values.read(step.slot)
 
     def _next(self, stream: str, k: int) -> np.ndarray:
         """The next tensor of a stream to a replica; behind its last one comes the first again."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,9 @@ class OpenedProgram:
             if netlist_digest(self.result) != saved.netlist:
                 log("WARN", "this version places the program differently: sums may round in another order")
         slots = {s.name: _slot(s, graph, read) for s in saved.slots}
+        sizes = {s.name: product(s.shape) for s in saved.slots}
+        for step in (s for p in programs.values() for s in steps_of(p) if isinstance(s, hp.HostOp)):
+            _check_attributes(step, sizes)
         self.interface = saved.interface
         self._runnable = Runnable(self.result, programs, slots, self.interface, saved.mode)
         unknown = {s.kind for p in programs.values() for s in steps_of(p) if isinstance(s, hp.HostOp)} - set(
@@ -175,7 +179,19 @@ class OpenedProgram:
             if given[name].shape != shape or given[name].dtype != np.dtype(NUMPY[form]):
                 raise InputError(f"{name!r} takes {form} of shape {shape}, not {given[name].dtype} {given[name].shape}")
         outputs = {name: np.zeros(shape, NUMPY[form]) for name, (shape, form) in self.outputs.items()}
-        self._runnable.run(given, outputs, (self.interface.transfers, self.interface.replicas))
+        try:
+            self._runnable.run(given, outputs, (self.interface.transfers, self.interface.replicas))
+        except (
+            LookupError,
+            TypeError,
+            ValueError,
+            ArithmeticError,
+            AssertionError,
+            RuntimeError,
+            MemoryError,
+        ) as error:
+            step = self._runnable.machine.current
+            raise InputError(f"the file's step {step} cannot be done: {type(error).__name__}: {error}") from error
         return outputs
 
     def variables(self) -> dict[str, np.ndarray]:
@@ -220,6 +236,60 @@ def _check(saved: SavedProgram, budget: Budget) -> None:
         wanted = -(-product(v.shape) // v.shards)
         if buffer is None or not 0 <= entry < buffer.entries or product(buffer.shape) != wanted:
             raise InputError(f"variable {v.name[:80]!r} is no entry of a remote buffer")
+
+
+_SIZES = frozenset(
+    [
+        "shape",
+        "size",
+        "classes",
+        "axis_size",
+        "output_size",
+        "sampling",
+        "sizes",
+        "index_shape",
+        "pads",
+        "output_padding",
+        "kernel",
+        "dilations",
+        "strides",
+        "scales",
+        "group_size",
+        "groups",
+        "k",
+        "perm",
+        "axis",
+        "axes",
+    ]
+)
+"""Attributes of ops that say how much an op makes, or of which dims."""
+_FOR_EACH = ("size", "classes")
+"""Those that an op makes as many elements of for each element of its first operand."""
+_FLOOR = 4096
+"""What attributes of an op of the smallest tensors may say, multiplied: a kernel, pads, an order of dims."""
+
+
+def _check_attributes(step: hp.HostOp, sizes: Mapping[str, int]) -> None:
+    """Raises `InputError` where attributes of a step of the host are no map, or would have it make more than its
+    operands and results hold together; sizes: elements by slot."""
+    attrs = parse_json(step.attrs, f"attributes of {step.kind}")
+    if not isinstance(attrs, dict):
+        raise InputError(f"attributes of {step.kind} are a map, not {type(attrs).__name__}")
+    most = max(_FLOOR, sum(sizes.get(name, 0) for name in (*step.ins, *step.outs)))
+    waiting: list[tuple[str, Any]] = list(attrs.items())
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.items()
+        elif name in _SIZES:
+            numbers = [abs(n) for n in _flat(value) if isinstance(n, int | float)]
+            each = sizes.get(step.ins[0], 1) if step.ins and name in _FOR_EACH else 1
+            if not each * math.prod(1.0 if n <= 1 else n for n in numbers) <= most:
+                raise InputError(f"{step.kind} has {name} {str(value)[:80]}, and at most {most} elements")
+
+
+def _flat(value: Any) -> list[Any]:
+    return [n for one in value for n in _flat(one)] if isinstance(value, list) else [value]
 
 
 def _zero_rams(graph: Graph, saved: SavedProgram) -> None:

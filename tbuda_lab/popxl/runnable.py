@@ -170,9 +170,27 @@ class Runnable:
             [self._read(v, [k] if v.shards == 1 else v.groups[group]) for k, group in enumerate(v.assignment)]
         )
 
+    def _state(self) -> Callable[[], None]:
+        """What puts devices, slots and remote buffers back as they are now."""
+        devices = [r.executor.state() for r in self.replicas if r is not None]
+        hosts = [dict(own.host) for own in self.values]
+        overwritten: list[tuple[np.ndarray, int, np.ndarray]] = []
+        self.machine.overwritten = overwritten
+
+        def put_back() -> None:
+            for device in devices:
+                device()
+            for own, host in zip(self.values, hosts, strict=True):
+                own.host = host
+            for entries, offset, value in reversed(overwritten):
+                entries[offset] = value
+
+        return put_back
+
     # -- a run -----------------------------------------------------------------------------------------------
     def run(self, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], frames: tuple[int, int]) -> None:
-        """One run of the main program, of streams by name. frames: transfers and replicas."""
+        """One run of the main program, of streams by name. frames: transfers and replicas. Where it fails or is
+        stopped, variables, remote buffers and queues are as they were before it."""
         transfers, replicas = frames
         machine, streams = self.machine, {s.name: s for s in self.interface.streams}
         machine.cursors.clear()
@@ -182,7 +200,14 @@ class Runnable:
                 for name, value in inputs.items()
             }
             machine.stored[k] = {}
-        machine.run(self.programs["main"])
+        put_back = self._state()
+        try:
+            machine.run(self.programs["main"])
+        except BaseException:
+            put_back()
+            raise
+        finally:
+            machine.overwritten = None
         for name, target in outputs.items():
             stream = streams[name]
             form = NUMPY[stream.dtype]

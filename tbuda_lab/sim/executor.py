@@ -307,6 +307,21 @@ class Executor:
         if isinstance(io, QueueIo):
             io.clear()
 
+    def state(self) -> Callable[[], None]:
+        """What lies in queues and rams, which are allocated, and static variables: called, the result puts all of it
+        back as it is now. Entries are kept, not copied."""
+        held = {name: {**vars(io), "slots": dict(io.slots)} for name, io in self.io.items()}
+        allocated, statics = set(self._allocated), {name: dict(own) for name, own in self._statics.items()}
+
+        def put_back() -> None:
+            for name, own in held.items():
+                vars(self.io[name]).update({**own, "slots": dict(own["slots"])})
+            self._allocated = set(allocated)
+            self._statics = {name: dict(own) for name, own in statics.items()}
+            self._waiting, self._least = [], {}
+
+        return put_back
+
     def statics(self, program: str) -> dict[str, int]:
         """A program's static variables as they stand."""
         return dict(self._statics.get(program, {}))

@@ -140,6 +140,24 @@ LIES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         ),
         "cannot calculate os.system",
     ),
+    **{
+        f"{what} beyond what its slots hold": (
+            lambda r, kind=kind, attrs=attrs: r["steps"].update(
+                main=[{"step": "host_op", "kind": kind, "ins": [], "outs": [], "attrs": attrs}]
+            ),
+            text,
+        )
+        for what, kind, attrs, text in (
+            ("a shape", "RandomNormal", '{"shape": [65536, 65536]}', r"RandomNormal has shape \[65536, 65536\]"),
+            ("rows", "OneHotRows", '{"size": 1e12}', "OneHotRows has size"),
+            ("numbers inside numbers", "MaskWords", '{"shape": [[[99999], 2]]}', "MaskWords has shape"),
+            ("a form of another op", "Resize", '{"of": {"scales": [NaN]}}', "Resize|not JSON|NaN"),
+        )
+    },
+    "attributes that are no map": (
+        lambda r: r["steps"].update(main=[{"step": "host_op", "kind": "Abs", "ins": [], "outs": [], "attrs": "[1]"}]),
+        "attributes of Abs are a map",
+    ),
     "no weights_out": (lambda r: r["steps"].pop("weights_out"), "weights_in, main, weights_out"),
     "no record": (lambda r: r.clear(), "saved, steps and program"),
 }

@@ -79,8 +79,14 @@ for _name in ("Gather", "PopartTiedGather"):
 
 
 # -- one-hot rows and losses -------------------------------------------------------------------------------------------
+MOST_ENCODED = 1 << 28
+"""Elements of one-hot rows, at most: their number is a tensor's value, which may be anything."""
+
+
 def _one_hot(a: Attrs, indices: np.ndarray, classes: np.ndarray, values: np.ndarray) -> np.ndarray:
     size, axis = int(np.asarray(classes).reshape(-1)[0]), a["axis"]
+    if not 0 < size * indices.size <= MOST_ENCODED:
+        raise ValueError(f"one-hot rows of {size} classes for {indices.size} indices cannot be made")
     rows = one_hot_rows(indices, size).reshape(*indices.shape, size)
     return np.moveaxis(np.where(rows > 0, values[1], values[0]).astype(values.dtype), -1, axis)
 
