@@ -239,28 +239,8 @@ def _check(saved: SavedProgram, budget: Budget) -> None:
 
 
 _SIZES = frozenset(
-    [
-        "shape",
-        "size",
-        "classes",
-        "axis_size",
-        "output_size",
-        "sampling",
-        "sizes",
-        "index_shape",
-        "pads",
-        "output_padding",
-        "kernel",
-        "dilations",
-        "strides",
-        "scales",
-        "group_size",
-        "groups",
-        "k",
-        "perm",
-        "axis",
-        "axes",
-    ]
+    ("shape", "size", "sizes", "classes", "axis_size", "output_size", "index_shape", "scales", "sampling", "k")
+    + ("pads", "output_padding", "kernel", "dilations", "strides", "group_size", "groups", "perm", "axis", "axes")
 )
 """Attributes of ops that say how much an op makes, or of which dims."""
 _FOR_EACH = ("size", "classes")
