@@ -240,7 +240,8 @@ def _check(saved: SavedProgram, budget: Budget) -> None:
 
 _SIZES = frozenset(
     ("shape", "size", "sizes", "classes", "axis_size", "output_size", "index_shape", "scales", "sampling", "k")
-    + ("pads", "output_padding", "kernel", "dilations", "strides", "group_size", "groups", "perm", "axis", "axes")
+) | frozenset(
+    ("pads", "output_padding", "kernel", "dilations", "strides", "group_size", "groups", "perm", "axis", "axes")
 )
 """Attributes of ops that say how much an op makes, or of which dims."""
 _FOR_EACH = ("size", "classes")

@@ -106,7 +106,9 @@ class LoweredForm:
     """An Ir lowered and compiled in one way."""
 
     def __init__(self, ir: Ir, settings: Settings, selects: bool) -> None:
-        self.blocks: dict[str, Block] = Flattener(ir).programs
+        flattener = Flattener(ir)
+        self.blocks: dict[str, Block] = flattener.programs
+        self.folded = tuple(flattener.folded)
         segmenter = Segmenter(self.blocks, load_device(settings.device), selects)
         self.selected = segmenter.selected
         self.origins = segmenter.origins
@@ -140,7 +142,8 @@ class Executable:
         chosen = self._cheaper_form()
         self.blocks, self.parts, self.slots, self.result = chosen.blocks, chosen.parts, chosen.slots, chosen.result
         self.programs, self.origins = chosen.programs, chosen.origins
-        self.report = realisations_of(self.blocks, self.settings.strict)
+        self.folded = chosen.folded
+        self.report = realisations_of(self.blocks, self.settings.strict, self.folded)
         self.interface = interface_of(ir)
         self.runnable = Runnable(self.result, self.programs, self.slots, self.interface, self.settings.mode)
 

@@ -46,7 +46,7 @@ def record_of(executable: Executable) -> dict[str, Any]:
     """Plain data: "graphs" with their ops and what became of each, "segments" with what cut them, "streams", "buffers",
     "variables" and "replicas"."""
     ir = executable.ir
-    entries = entries_by_op(executable.blocks)
+    entries = entries_by_op(executable.blocks, executable.folded)
     segments: dict[Op, list[int]] = {}
     for part in executable.parts:
         for op in dict.fromkeys(i.op for i in part.instrs if i.op is not None):

@@ -486,6 +486,15 @@ def test_a_strict_run_accepts_integers_and_names_what_else_the_host_does() -> No
         popxl.options(strict=False)
 
 
+def test_what_is_calculated_of_constants_is_told() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        total = ops.exp(popxl.constant(np.ones(3, np.float32))) + popxl.variable(np.ones(3, np.float32))
+        ops.host_store(popxl.d2h_stream((3,), popxl.float32), total)
+    told = {entry.type: (entry.kind, entry.allowed) for entry in popxl.Session(ir, "ipu_model").report}
+    assert told == {"Exp": ("host", "weights"), "Add": ("grid", ""), "HostStore": ("program", "")}
+
+
 def test_a_transposed_convolution_takes_the_whole_shape_of_its_result() -> None:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((1, 2, 3, 3)).astype(np.float32), rng.standard_normal((2, 4, 2, 2)).astype(np.float32)

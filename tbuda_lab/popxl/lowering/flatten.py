@@ -105,6 +105,7 @@ class Flattener:
         self.states: dict[str, Root] = {}
         self.initial: dict[str, Val] = {}
         self.programs: dict[str, Block] = {}
+        self.folded: dict[Op, None] = {}  # ops of constants alone, which are calculated here, in order
         frame: Frame = {}
         main = ir.main_graph
         for t in main.tensors:
@@ -189,6 +190,7 @@ class Flattener:
             ]
         elif all(v.const is not None for v in ins) and KINDS[kind].host_reason not in _NOT_FOLDED:
             made = self._folded(kind, op, ins, outs)
+            self.folded[op] = None
         else:
             made = self.emit(kind, op.attrs, ins, outs)
         if op.kind in INPLACE:
