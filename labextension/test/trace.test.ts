@@ -3,7 +3,7 @@ import { Frame } from '../src/views/frame.js';
 import { type Host, StaticHost } from '../src/views/host.js';
 import { Store } from '../src/views/store.js';
 import { badgesOf, Checks, compareCard } from '../src/views/trace/checks.js';
-import { inSight, rowsOf, TraceModel } from '../src/views/trace/model.js';
+import { inSight, pinnedHeight, rowsOf, TraceModel } from '../src/views/trace/model.js';
 import { playheadOf } from '../src/views/trace/activity.js';
 import { length, ticks, Window } from '../src/views/trace/time.js';
 import { levelFor, Tiles } from '../src/views/trace/tiles.js';
@@ -73,6 +73,13 @@ describe('rows of a trace', () => {
     expect(kinds({ ...EVERYTHING, parts: new Set(['a', 'b']) })).toEqual(['E0', 'op:a', 'part:a', 'part:a', 'op:b', 'E1', 'op:c']);
     expect(kinds({ ...EVERYTHING, levels: 1, fills: 2 })).toEqual(['E0', 'op:a', 'op:b', 'fill:b', 'fill:b', 'E1', 'op:c']);
     expect(kinds({ ...EVERYTHING, epochs: new Set(), only: new Set([2]) } as never)).toEqual(['E1', 'op:c']);
+  });
+
+  it('has pinned rows first, which keep their place as well', () => {
+    const rows = rowsOf(model(), { ...EVERYTHING, pinned: new Set(['c', 'gone', 'a']) });
+    expect(rows.map(r => [r.kind, r.op, r.pinned ?? false])).toEqual([
+      ['op', 2, true], ['op', 0, true], ['epoch', -1, false], ['op', 0, false], ['op', 1, false], ['epoch', -1, false], ['op', 2, false]]);
+    expect([pinnedHeight(rows), rows[2]!.top, pinnedHeight(rowsOf(model(), EVERYTHING))]).toEqual([40, 40, 0]);
   });
 
   it('finds the rows between two heights as a search through all would', () => {

@@ -85,7 +85,7 @@ export function dress(parts: BarParts, view: TraceState & TraceActions): void {
       choice('trace-whole', 'Pipelined', 'Each epoch processes all inputs before the next epoch starts', view.whole, () => view.choose(batch, true)),
       choice('trace-rounds', 'As emitted', 'The program runs all epochs once per microbatch', !view.whole, () => view.choose(batch, false))) : '',
     parts.find.input, parts.find.count, parts.facts, h('span', { class: 'tb-tools', role: 'group', 'aria-label': 'View options' },
-      button('trace-feeders', 'Feeders and readers only', 'Show only the selection, its feeders and its readers (D)', () => view.feeders(), view.shown.only !== null),
+      button('trace-feeders', 'Feeders and readers only', 'Show only the selection, its feeders and its readers (Q)', () => view.feeders(), view.shown.only !== null),
       button('trace-unit', view.unit === 'cycles' ? 'cycles' : 'µs',
         `Show ${view.unit === 'cycles' ? `time at the device's clock, ${short(view.model?.clock ?? 0)}Hz` : 'cycles'}`, () => {
           view.unit = view.unit === 'cycles' ? 'time' : 'cycles';

@@ -1,6 +1,6 @@
 /** Paints the timeline: an overview of all epochs, a ruler, and the rows in sight. */
 import type { Frame } from '../frame.js';
-import type { Row, TraceModel } from './model.js';
+import { pinnedHeight, type Row, type TraceModel } from './model.js';
 import { type Brushes, KINDS } from './paint.js';
 import { tick, ticks, type Unit } from './time.js';
 import type { Tile, Tiles } from './tiles.js';
@@ -147,16 +147,25 @@ function head(ctx: CanvasRenderingContext2D, scene: Scene): void {
 }
 
 function rows(ctx: CanvasRenderingContext2D, scene: Scene): void {
-  const { colours, width, height } = scene;
+  const above = pinnedHeight(scene.rows);
+  paintRows(ctx, scene, scene.rows.slice(scene.first, scene.last), scene.scroll, HEAD + above, scene.height);
+  if (!above) return;
+  paintRows(ctx, scene, scene.rows.filter(row => row.pinned), 0, HEAD, HEAD + above);
+  ctx.fillStyle = scene.colours.accent;
+  ctx.fillRect(0, HEAD + above - 1, scene.width, 1);
+}
+
+/** Rows between two heights of the canvas, moved up by `scroll`. */
+function paintRows(ctx: CanvasRenderingContext2D, scene: Scene, list: readonly Row[], scroll: number, from: number, to: number): void {
+  const { colours, width } = scene;
   ctx.save();
   ctx.beginPath();
-  ctx.rect(0, HEAD, width, height - HEAD);
+  ctx.rect(0, from, width, to - from);
   ctx.clip();
   const batches = new Batches();
   const words: [string, number, number][] = [];
-  for (let i = scene.first; i < scene.last; i++) {
-    const row = scene.rows[i]!;
-    const y = HEAD + row.top - scene.scroll;
+  for (const row of list) {
+    const y = HEAD + row.top - scroll;
     const mine = row.op >= 0 && scene.selected.has(row.op);
     if (row.kind !== 'fill' && row.op >= 0 && (mine || row.op === scene.hover)) {
       ctx.fillStyle = colours.soft;

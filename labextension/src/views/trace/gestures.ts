@@ -19,8 +19,10 @@ export function wheel(view: GestureView, event: WheelEvent): void {
 }
 
 export function rowAt(view: Pick<GestureView, 'canvas' | 'scroller' | 'rows'>, event: MouseEvent): Row | null {
-  const y = event.clientY - view.canvas.getBoundingClientRect().top - HEAD + view.scroller.scrollTop;
-  return y < view.scroller.scrollTop ? null : (view.rows.find(r => y >= r.top && y < r.top + r.height) ?? null);
+  const seen = event.clientY - view.canvas.getBoundingClientRect().top - HEAD;
+  const still = view.rows.find(r => r.pinned && seen >= r.top && seen < r.top + r.height);
+  const y = seen + view.scroller.scrollTop;
+  return still ?? (y < view.scroller.scrollTop ? null : (view.rows.find(r => y >= r.top && y < r.top + r.height) ?? null));
 }
 
 export function press(view: GestureView, event: PointerEvent): void {
@@ -96,10 +98,11 @@ export function key(view: GestureView, event: KeyboardEvent): void {
   if (rest) return;
   const actions: Record<string, () => void> = {
     '+': () => view.zoom(1.6), '=': () => view.zoom(1.6), '-': () => view.zoom(1 / 1.6), '0': () => view.show(0, model.cycles),
+    w: () => view.zoom(1.6), s: () => view.zoom(1 / 1.6), a: () => pan(view, -0.15), d: () => pan(view, 0.15), // as in Perfetto
     ArrowLeft: () => pan(view, -0.15), ArrowRight: () => pan(view, 0.15),
     ArrowUp: () => (view.scroller.scrollTop -= 40), ArrowDown: () => (view.scroller.scrollTop += 40),
     f: () => view.fitEpoch(), ' ': () => view.player.play(), c: () => view.cursors.add(view.player.cycle ?? (view.time.start + view.time.end) / 2),
-    x: () => view.cursors.clear(), d: () => view.feeders(),
+    x: () => view.cursors.clear(), q: () => view.feeders(), k: () => view.pin([...view.selectedOps()].map(op => model.ops[op]!.name)),
     n: () => nextEpoch(view, 1), p: () => nextEpoch(view, -1),
     Escape: () => {
       view.shown = { ...view.shown, only: null };

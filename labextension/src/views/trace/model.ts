@@ -128,6 +128,8 @@ export interface Row {
   fill: number;
   top: number;
   height: number;
+  /** It stands above the rows that scroll. */
+  pinned?: boolean;
 }
 
 const EPOCH_ROW = 22;
@@ -139,6 +141,8 @@ export interface ShownRows {
   parts: ReadonlySet<string>;
   /** Only these ops, whatever their epoch; null: all epochs. */
   only: ReadonlySet<number> | null;
+  /** Names of ops whose rows stay on top, in the order in which they were pinned. */
+  pinned?: ReadonlySet<string>;
   /** The op under which levels of buffers stand, and how many there are. */
   levels: number;
   fills: number;
@@ -152,6 +156,13 @@ export function rowsOf(model: TraceModel, shown: ShownRows): Row[] {
     rows.push({ kind, epoch, op, lanes, fill, top, height });
     top += height;
   };
+  for (const name of shown.pinned ?? []) {
+    const op = model.opAt.get(name);
+    if (op === undefined) continue; // a placement of before had it
+    const { epoch, first, end } = model.ops[op]!;
+    add('op', epoch, op, [first, end], OP_ROW);
+    rows.at(-1)!.pinned = true;
+  }
   for (const epoch of model.epochs) {
     const ops = (model.opsOf.get(epoch) ?? []).filter(op => !shown.only || shown.only.has(op));
     if (!ops.length) continue;
@@ -165,6 +176,12 @@ export function rowsOf(model: TraceModel, shown: ShownRows): Row[] {
     }
   }
   return rows;
+}
+
+/** Pixels that rows take which do not scroll: they come first. */
+export function pinnedHeight(rows: readonly Row[]): number {
+  const last = rows.filter(row => row.pinned).at(-1);
+  return last ? last.top + last.height : 0;
 }
 
 /** The rows between two heights: [first, end) by binary search. */

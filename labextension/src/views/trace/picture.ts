@@ -2,7 +2,7 @@
 import { elide, withThousands, h, percent } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { shortName } from '../names.js';
-import { inSight, type Row, type TraceModel } from './model.js';
+import { inSight, pinnedHeight, type Row, type TraceModel } from './model.js';
 import { brushes, type Brushes, KINDS } from './paint.js';
 import { isDark } from '../theme.js';
 import { type Colours, draw, HEAD } from './draw.js';
@@ -19,11 +19,15 @@ interface Marks {
   open: (row: Row) => boolean;
   toggle: (row: Row) => void;
   pick: (op: string, toggle: boolean) => void;
+  pin: (op: string) => void;
+  pinned: (op: string) => boolean;
+  /** How far the rows are scrolled: what is pinned goes along. */
+  scroll: number;
   hover: (op: string) => void;
 }
 
 function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): HTMLElement {
-  const style = `top:${row.top}px;height:${row.height}px`;
+  const style = `top:${row.top + (row.pinned ? marks.scroll : 0)}px;height:${row.height}px`;
   if (row.kind === 'epoch') {
     const [start, end] = model.span(row.epoch);
     return h('div', { class: 'tb-trace-label tb-trace-epoch', style, 'data-tb-epoch': row.epoch }, caret(row, marks, `epoch ${row.epoch}`),
@@ -40,7 +44,7 @@ function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): 
   const waits = spent && all ? `: ${KINDS.map((kind, k) => `${kind} ${percent(spent[k]! / all)}`).join(', ')}` : '';
   const state = `${marks.selected.has(row.op) ? ' tb-selected' : ''}${marks.related.has(row.op) ? ' tb-related' : ''}`;
   const many = op.end - op.first > 1;
-  return h('div', { class: `tb-trace-label tb-trace-op${state}`, style },
+  return h('div', { class: `tb-trace-label tb-trace-op${state}${row.pinned ? ' tb-pinned' : ''}`, style },
     many ? caret(row, marks, op.name) : h('span', { class: 'tb-caret' }),
     h('button', {
       class: 'tb-trace-name', 'data-tb-op': op.name, 'data-tb-action': 'trace-op', title: `${op.name}${waits}`,
@@ -48,7 +52,11 @@ function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): 
       onclick: (event: MouseEvent) => marks.pick(op.name, event.ctrlKey || event.metaKey),
       onpointerenter: () => marks.hover(op.name), onpointerleave: () => marks.hover('')
     }, elide(shortName(op.name), 26)),
-    marks.stalled.has(op.name) ? h('span', { class: 'tb-trace-stalled', title: 'a fork-join stall', role: 'img', 'aria-label': 'stalled' }, '⚠') : '');
+    marks.stalled.has(op.name) ? h('span', { class: 'tb-trace-stalled', title: 'a fork-join stall', role: 'img', 'aria-label': 'stalled' }, '⚠') : '',
+    h('button', {
+      class: 'tb-trace-pin', 'data-tb-action': 'trace-pin', title: marks.pinned(op.name) ? 'Let this row scroll again (K)' : 'Keep this row on top (K)',
+      'aria-label': `keep ${op.name} on top`, 'aria-pressed': String(marks.pinned(op.name)), onclick: () => marks.pin(op.name)
+    }, '⚲'));
 }
 
 function caret(row: Row, marks: Marks, name: string): HTMLElement {
@@ -81,7 +89,7 @@ export class TracePicture {
 
   /** phaseOf: "backward" and the like, of an epoch. toggle: opens or closes a row. */
   constructor(
-    private readonly view: TraceState & TraceElements & Pick<TraceActions, 'cursors' | 'player'>, private readonly asking: TraceRequests,
+    private readonly view: TraceState & TraceElements & Pick<TraceActions, 'cursors' | 'player' | 'pin'>, private readonly asking: TraceRequests,
     private readonly rowActions: { phaseOf: (epoch: number) => string; toggle: (row: Row) => void }
   ) {}
 
@@ -97,17 +105,19 @@ export class TracePicture {
     if (!model || !tiles || !size.width) return;
     const ctx = view.canvas.getContext('2d');
     const scroll = view.scroller.scrollTop;
-    const [first, last] = inSight(view.rows, scroll, scroll + size.height - HEAD);
-    if (store.host.live) this.ask(first, last);
+    const above = pinnedHeight(view.rows);
+    const [first, last] = inSight(view.rows, scroll + above, scroll + size.height - HEAD);
+    const pinned = view.rows.filter(row => row.pinned);
+    if (store.host.live) this.ask([...pinned, ...view.rows.slice(first, last)]);
     const fills = store.frames.get('fills') ?? null;
     const selected = view.selectedOps();
     const related = selected.size <= 8 ? view.neighbours() : new Set<number>();
     // the same elements while they say the same: a press is not lost to a frame of the animation
-    const labelled = `${layouts}/${first}/${last}`;
-    if (labelled !== this.labelled) view.labels.replaceChildren(...view.rows.slice(first, last).map(row => label(model, row, fills, {
+    const labelled = `${layouts}/${first}/${last}/${above && scroll}`;
+    if (labelled !== this.labelled) view.labels.replaceChildren(...[...view.rows.slice(first, last), ...pinned].map(row => label(model, row, fills, {
       selected, related, stalled, phase: this.rowActions.phaseOf,
       open: r => (r.kind === 'epoch' ? view.shown.only !== null || view.shown.epochs.has(r.epoch) : view.shown.parts.has(model.ops[r.op]!.name)),
-      toggle: this.rowActions.toggle, pick: (op, toggle) => {
+      scroll, pin: op => view.pin([op]), pinned: op => view.shown.pinned?.has(op) === true, toggle: this.rowActions.toggle, pick: (op, toggle) => {
         store.click(op, toggle, 'trace');
         view.stage.focus({ preventScroll: true }); // the pressed element is made anew
       }, hover: op => store.setHover(op)
@@ -142,12 +152,11 @@ export class TracePicture {
   }
 
   /** Asks for the tiles of the rows in sight. */
-  private ask(first: number, last: number): void {
-    const { model, tiles, time, rows } = this.view;
+  private ask(rows: readonly Row[]): void {
+    const { model, tiles, time } = this.view;
     const { asking } = this;
     const blocks = new Set<number>();
-    for (let i = first; i < last; i++) {
-      const row = rows[i]!;
+    for (const row of rows) {
       if (row.kind === 'op' || row.kind === 'part') for (let lane = row.lanes[0]; lane < row.lanes[1]; lane++) blocks.add(model!.blockOf[lane]!);
     }
     const now = performance.now();

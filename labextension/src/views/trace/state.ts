@@ -58,6 +58,8 @@ export interface TraceActions {
   fitEpoch(): void;
   /** Only the selection, its feeders and readers; again: everything. */
   feeders(): void;
+  /** Keeps the rows of these ops on top; those that all are there scroll again. */
+  pin(ops: readonly string[]): void;
   /** Another batch or order. */
   choose(batch: number, whole: boolean): void;
   /** Draws the bar and the legend anew. */

@@ -10,7 +10,7 @@ import { dress, Find, sliceTable, stallList } from './bar.js';
 import { Cursors, Player } from './cursors.js';
 import { HEAD } from './draw.js';
 import { key, press, rowAt, wheel } from './gestures.js';
-import { type Row, rowsOf, type ShownRows, type Stall, TraceModel } from './model.js';
+import { pinnedHeight, type Row, rowsOf, type ShownRows, type Stall, TraceModel } from './model.js';
 import { LABELS, TracePicture } from './picture.js';
 import { type TraceActions, type TraceElements, type TraceState, TraceTraits } from './state.js';
 import { length, type Unit, Window } from './time.js';
@@ -71,8 +71,8 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     this.scroller.append(this.labels);
     this.stage = h('div', {
       class: 'tb-trace-stage', tabindex: 0, role: 'group', 'data-lm-suppress-shortcuts': 'true', 'data-jp-suppress-context-menu': '',
-      'aria-label': 'Timeline. Plus and minus zoom, arrows pan, 0 shows all, F the epoch of the selection, Space plays, C puts a ' +
-        'cursor at the playhead, X removes cursors, D shows only the feeders and readers of the selection.'
+      'aria-label': 'Timeline. W and S or plus and minus zoom, A and D or arrows pan, 0 shows all, F the epoch of the selection, Space plays, C puts a ' +
+        'cursor at the playhead, X removes cursors, Q shows only the feeders and readers of the selection, K keeps its rows on top.'
     }, this.scroller, this.canvas, this.cursors.element, this.head, this.empty);
     this.element = h('section', { class: 'tb-view tb-trace', 'data-tb-view': 'trace', 'aria-label': 'Timeline' },
       this.bar, this.stage, this.slice, this.stalls, this.legend);
@@ -174,7 +174,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     const all = model.ops.length + model.epochs.length <= MANY;
     const longest = [...model.epochs].sort((a, b) => model.span(b)[1] - model.span(b)[0] - (model.span(a)[1] - model.span(a)[0]))[0];
     const epochs = before ? new Set([...this.shown.epochs].filter(e => model.opsOf.has(e))) : new Set(all ? model.epochs : longest === undefined ? [] : [longest]);
-    this.shown = { epochs, parts: new Set(), only: null, levels: -1, fills: 0 };
+    this.shown = { epochs, parts: new Set(), only: null, pinned: this.shown.pinned ?? new Set(), levels: -1, fills: 0 };
     this.traits.onTrace(!same, !before);
     this.empty.hidden = true;
     this.element.dataset['tbState'] = 'ready';
@@ -207,8 +207,9 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
       this.layout();
       const row = this.rows.find(r => r.op === first);
       const room = this.size.height - HEAD;
-      if (row && (row.top < this.scroller.scrollTop || row.top + row.height > this.scroller.scrollTop + room)) {
-        this.scroller.scrollTop = Math.max(0, row.top - room / 3);
+      const above = pinnedHeight(this.rows);
+      if (row && !row.pinned && (row.top < this.scroller.scrollTop + above || row.top + row.height > this.scroller.scrollTop + room)) {
+        this.scroller.scrollTop = Math.max(0, row.top - above - room / 3);
       }
       const round = model.roundsOf.get(epoch)?.[0];
       if (round && this.size.width && this.time.width < model.cycles && this.time.reveal(round.start, round.end)) this.traits.onTimeChange();
@@ -340,7 +341,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     const room = 0.03 * (round.end - round.start);
     this.layout();
     const row = this.rows.find(r => r.kind === 'epoch' && r.epoch === epoch);
-    if (row) this.scroller.scrollTop = row.top;
+    if (row) this.scroller.scrollTop = row.top - pinnedHeight(this.rows);
     this.show(round.start - room, round.end + room);
   }
 
@@ -369,6 +370,18 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     this.layout();
     this.onTimeChange();
     this.dress();
+  }
+
+  pin(ops: readonly string[]): void {
+    const pinned = new Set(this.shown.pinned);
+    const all = ops.every(op => pinned.has(op));
+    for (const op of ops) {
+      if (all) pinned.delete(op);
+      else pinned.add(op);
+    }
+    this.shown = { ...this.shown, pinned };
+    this.layout();
+    this.stage.focus({ preventScroll: true }); // the pressed element is made anew
   }
 
   private showStall(stall: Stall): void {
