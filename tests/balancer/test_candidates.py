@@ -8,15 +8,20 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
+from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import OpModels, op_models
 from tbuda_lab.core.balancer.blocks import group_numbers
+from tbuda_lab.core.balancer.enumerate import Choice
 from tbuda_lab.core.balancer.types import Reason
 from tbuda_lab.core.constraints import resolve
-from tbuda_lab.core.device import load_device
+from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
+from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwReduce, HwSplice, HwUnary
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -317,3 +322,77 @@ def test_equal_rows_have_one_number_and_numbers_follow_their_order(most: int) ->
     expected = np.unique(np.stack([[letters[n] for n in names], *columns]), axis=1, return_inverse=True)[1].reshape(-1)
     assert (group_numbers(names, *columns) == expected).all()
     assert not len(group_numbers(names[:0], columns[0][:0]))
+
+
+# -- what a refusal says would work --------------------------------------------------------------------------------
+class Wide(torch.nn.Module):
+    """Rows that are divided by nothing, a product with stored weights, and its sum."""
+
+    def __init__(self, tiles: int) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(64, tiles * 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x @ self.linear.weight.T)
+        return y.sum(-2, keepdim=True) + self.linear.bias
+
+
+def _lowered(tiles: int, device: DeviceSpec, df: DataFormat) -> tuple[Graph, CompileOptions]:
+    options = CompileOptions(default_df_override=df)
+    graph = from_torch(Wide(tiles), torch.zeros(1, 96, 64), name="wide")
+    return lower(passes.run(graph, options).graph, device, options), options
+
+
+def _refused(lowered: Graph, device: DeviceSpec, options: CompileOptions, asked: dict[str, Choice]) -> dict[str, str]:
+    """By op without a legal candidate what is said to work."""
+    try:
+        op_models(lowered, device, options, asked)
+    except (PlacementError, OverrideError) as error:
+        return {d.where: str(d.fix) for d in error.diagnostics}
+    return {}
+
+
+SHAPES = [
+    Choice(),
+    Choice(stream_shape=(1, 13)),
+    Choice(stream_shape=(2, 1)),
+    Choice(grid=(5, 5)),
+    Choice(grid=(1, 8), stream_shape=(1, 3)),
+    Choice(u_kt=3),
+    Choice(stream_dir="c"),
+]
+
+
+@pytest.mark.parametrize(("kilobytes", "tiles"), [(1024, 13), (560, 13), (520, 48), (500, 31), (480, 16), (470, 3)])
+def test_what_a_refusal_says_works_when_it_is_followed(kilobytes: int, tiles: int) -> None:
+    device = dataclasses.replace(load_device("wormhole_b0"), l1_size=kilobytes << 10)
+    lowered, options = _lowered(tiles, device, DataFormat.Float32)
+    followed = 0
+    for choice in SHAPES:
+        for name in [node.name for node in lowered.ops]:
+            fix = _refused(lowered, device, options, {name: choice}).get(name)
+            if fix is None:
+                continue
+            followed += 1
+            if "take the override away" in fix:
+                assert name not in _refused(lowered, device, options, {})
+            elif "Float16_b" in fix:
+                half, in_half = _lowered(tiles, device, DataFormat.Float16_b)
+                assert name not in _refused(half, device, in_half, {name: choice})
+            elif "in DRAM" in fix:
+                in_dram = dataclasses.replace(options, default_dram_parameters=True)
+                assert name not in _refused(lowered, device, in_dram, {name: choice})
+            elif "no override leaves one" in fix:
+                for other in SHAPES:
+                    assert name in _refused(lowered, device, options, {name: other})
+            for kind, shapes in re.findall(r"(grid|t-stream|u_kt): ([\dx, ]+\d)", fix):
+                for shape in shapes.split(", "):
+                    numbers = tuple(map(int, shape.split("x")))
+                    fields = {
+                        "grid": {"grid": numbers},
+                        "t-stream": {"stream_shape": numbers, "stream_dir": None},
+                        "u_kt": {"u_kt": numbers[0]},
+                    }[kind]
+                    again = dataclasses.replace(choice, **fields)
+                    assert name not in _refused(lowered, device, options, {name: again}), (fix, again)
+    assert followed

@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tbuda_lab.core.bindings import InputBinding, OutputBinding, host_tensor, unstack
+from tbuda_lab.core.compiler.result import host_parameters
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.formats import DataFormat, round_to
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.tm import hslice, hstack, vstack
+from tbuda_lab.core.lowering.context import SHARES
 from tbuda_lab.core.ops.tm import Reshape, Transpose
 from tbuda_lab.core.verification import compare
 
@@ -70,3 +73,17 @@ def test_correlation_is_pearsons():
     assert compare("x", a, np.full(1000, np.nan)).pcc == 0.0
     with pytest.raises(ValueError, match="against"):
         compare("x", a, b[:-1])
+
+
+@pytest.mark.parametrize("df", [DataFormat.Float16_b, DataFormat.Float16])
+@pytest.mark.parametrize("count", [2, 3, 7, 49, 64, 169, 768, 3000])
+def test_the_weights_of_a_mean_are_numbers_of_the_format_and_add_up_to_one(count: int, df: DataFormat) -> None:
+    value = np.zeros((1, 1, -(-count // 32) * 32, 1), np.float32)
+    value[0, 0, :count] = 1 / count
+    graph = Graph("mean")
+    graph.add(Node("c", NodeKind.CONSTANT, value.shape, value=value, attrs={SHARES: True}, df=df))
+    column = host_parameters(graph)["c"][0, :, 0]
+    assert column.astype(np.float64).sum() == 1.0 and not column[count:].any()
+    assert np.array_equal(round_to(column, df), column)
+    spacing = 2.0 ** (np.floor(np.log2(1 / count)) - (7 if df is DataFormat.Float16_b else 10))
+    assert np.abs(column[:count].astype(np.float64) - 1 / count).max() <= spacing

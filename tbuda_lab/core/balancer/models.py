@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
+
 from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
 from tbuda_lab.core.balancer.l1 import header_bytes
 from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.balancer.types import OpModels, Reason
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError, quantity
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import phases
 from tbuda_lab.core.netlist.cores.buffers import EXTRA_STREAMS
@@ -56,9 +59,9 @@ def op_models(
         models[name] = table
         if not len(table.legal()):
             counts = table.histogram()
-            text, fix = _sentence(profile, len(table.rows), counts), remedies(counts)
+            text, fix = _sentence(profile, len(table.rows), counts), _what_works(profile, choice, device, options)
             if not len(table.rows) and choice != Choice():
-                text, fix = _no_such_shape(profile, choice, device, options)
+                text = _no_such_shape(profile, choice)
             if not len(table.rows) and not options.enable_t_streaming and _asks_to_stream(choice):
                 text = "an override asks for t-streaming, which the option enable_t_streaming switches off"
                 fix = "switch enable_t_streaming on, or take the override away"
@@ -75,32 +78,66 @@ def _asks_to_stream(choice: Choice) -> bool:
     return choice.stream_dir not in (None, "n") or choice.stream_shape not in (None, (1, 1))
 
 
-def _no_such_shape(profile: OpProfile, choice: Choice, device: DeviceSpec, options: CompileOptions) -> tuple[str, str]:
-    """What is wrong and what would work where an override asks for a shape that divides the op's tiles nowhere."""
+def _no_such_shape(profile: OpProfile, choice: Choice) -> str:
+    """What is wrong where an override asks for a shape that divides the op's tiles nowhere."""
     z, rt, ct = profile.out
-    shapes = (
-        [(f"grid {choice.grid[0]} x {choice.grid[1]}", dataclasses.replace(choice, grid=None))] if choice.grid else []
-    )
+    asked = " and ".join(text for text, _, _ in _asked(choice) if text) or "what is asked for"
+    return f"{profile.kind} with output of {z} x {rt} x {ct} tiles has no candidate with {asked}"
+
+
+def _asked(choice: Choice) -> list[tuple[str, Choice, tuple[str, ...]]]:
+    """Shapes that overrides fix: in words, the choice without it, the columns of a table that have it."""
+    result: list[tuple[str, Choice, tuple[str, ...]]] = []
+    if choice.grid is not None:
+        text = f"grid {choice.grid[0]} x {choice.grid[1]}"
+        result.append((text, dataclasses.replace(choice, grid=None), ("grid_r", "grid_c")))
     if choice.stream_shape is not None or choice.stream_dir is not None:
         asked = "x".join(map(str, choice.stream_shape)) if choice.stream_shape else str(choice.stream_dir)
-        shapes.append((f"t-stream {asked}", dataclasses.replace(choice, stream_shape=None, stream_dir=None)))
+        free = dataclasses.replace(choice, stream_shape=None, stream_dir=None)
+        result.append((f"t-stream {asked}", free, ("stream_r", "stream_c")))
     if choice.u_kt is not None:
-        shapes.append((f"u_kt {choice.u_kt}", dataclasses.replace(choice, u_kt=None)))
-    text = (
-        f"{profile.kind} with output of {z} x {rt} x {ct} tiles has no candidate with "
-        f"{' and '.join(asked for asked, _ in shapes) or 'what is asked for'}"
-    )
+        result.append((f"u_kt {choice.u_kt}", dataclasses.replace(choice, u_kt=None), ("u_kt",)))
+    return result
+
+
+def _what_works(profile: OpProfile, choice: Choice, device: DeviceSpec, options: CompileOptions) -> str:
+    """What would leave an op without a legal candidate one, tried before it is said."""
+
+    def legal(free: Choice, of: OpProfile = profile, under: CompileOptions = options) -> np.ndarray:
+        rows = enumerate_candidates(of, device, under, free)
+        result: np.ndarray = rows[rows["reason"] == Reason.LEGAL]
+        return result
+
     fixes = []
-    for asked, free in shapes:
-        rows = enumerate_candidates(profile, device, options, free)
-        rows = rows[rows["reason"] == Reason.LEGAL]
-        kind = asked.split()[0]
-        names = {"grid": ("grid_r", "grid_c"), "t-stream": ("stream_r", "stream_c"), "u_kt": ("u_kt",)}[kind]
-        found = sorted({tuple(int(row[name]) for name in names) for row in rows[list(names)]})
+    for text, free, columns in _asked(choice):
+        rows = legal(free)
+        found = sorted({tuple(int(row[name]) for name in columns) for row in rows[list(columns)]})
         if found:
             listed = ", ".join("x".join(map(str, shape)) for shape in found[:_LISTED])
-            fixes.append(f"{kind}: {listed}{' ...' * (len(found) > _LISTED)}")
-    return text, "; ".join(fixes) or "take the override away"
+            fixes.append(f"{text.split()[0]}: {listed}{' ...' * (len(found) > _LISTED)}")
+    if not fixes and choice != Choice() and len(legal(Choice())):
+        fixes.append("take the override away")
+    streaming = dataclasses.replace(options, enable_t_streaming=True, manual_t_streaming=False)
+    if not fixes and streaming != options and len(legal(choice, under=streaming)):
+        fixes.append("let it t-stream (enable_t_streaming on, manual_t_streaming off)")
+    stored = any(operand.feed == "parameter" for operand in profile.operands)
+    if not fixes and stored and len(legal(dataclasses.replace(choice, dram_parameters=True, prologue=()))):
+        fixes.append("leave its parameters in DRAM (default_dram_parameters, or force_dram_parameters of the op)")
+    if not fixes and profile.df is DataFormat.Float32 and len(legal(choice, _in_sixteen_bits(profile))):
+        fixes.append("Float16_b for this op and its operands (default_df_override)")
+    _, rt, ct = profile.out
+    none = f"no override leaves one: cut the tensor ({rt} x {ct} tiles) in the model, or take a device with more L1"
+    return "; ".join(fixes) or none
+
+
+def _in_sixteen_bits(profile: OpProfile) -> OpProfile:
+    """The op as it is where the format of the model is Float16_b."""
+    half = DataFormat.Float16_b
+    operands = tuple(
+        dataclasses.replace(operand, df=half) if operand.df is DataFormat.Float32 else operand
+        for operand in profile.operands
+    )
+    return dataclasses.replace(profile, df=half, acc_df=half, intermed_df=half, operands=operands)
 
 
 _LISTED = 12
@@ -155,8 +192,3 @@ def describe(histogram: dict[Reason, int]) -> str:
     """One line: how many candidates were refused for what, most frequent first."""
     parts = [f"{count} x {MEANING[reason]}" for reason, count in histogram.items() if reason is not Reason.LEGAL]
     return "; ".join(parts) if parts else "no candidate was refused"
-
-
-def remedies(histogram: dict[Reason, int]) -> str:
-    """What would lift the refusals, most frequent first."""
-    return "; ".join(REMEDY[reason] for reason in histogram if reason is not Reason.LEGAL)

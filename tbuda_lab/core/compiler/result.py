@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -31,8 +32,9 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.emit import EmitMemory, emit
 from tbuda_lab.core.epochsim import simulate, simulated_cycles
 from tbuda_lab.core.errors import Diagnostic, NetlistError
-from tbuda_lab.core.formats import round_to
+from tbuda_lab.core.formats import DataFormat, round_to
 from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.lowering.context import SHARES
 from tbuda_lab.core.netlist.check import CheckCache
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
@@ -228,7 +230,26 @@ def _written_value(node: Node, rounded: bool) -> np.ndarray:
     assert node.value is not None
     value = host_tensor(node.value.reshape(node.shape[1:]))
     rounds = rounded and node.df is not None and node.df.is_float and not node.df.is_bfp
-    return round_to(value, node.df) if rounds and node.df is not None else value
+    if not rounds or node.df is None:
+        return value
+    if SHARES in node.attrs and node.df in (DataFormat.Float16_b, DataFormat.Float16):
+        value = _weights_of_mean(node, node.df)
+    return round_to(value, node.df)
+
+
+def _weights_of_mean(node: Node, df: DataFormat) -> np.ndarray:
+    """The weights 1 / n of a mean as the two neighbours of 1 / n that the format has, as many of each as make their sum
+    1: n times the nearer one is up to 0.4 % off in Float16_b, and so would be every mean."""
+    assert node.value is not None
+    shares = node.value.reshape(node.shape[1:])
+    at = np.flatnonzero(shares)
+    exact = 1.0 / at.size
+    step = math.ldexp(1.0, math.frexp(exact)[1] - (8 if df is DataFormat.Float16_b else 11))  # bits of a significand
+    low = math.floor(exact / step) * step
+    higher = round((1.0 - at.size * low) / step)
+    spread = np.zeros(shares.size, np.float32)
+    spread[at] = low + step * np.diff(np.arange(at.size + 1) * higher // at.size)
+    return host_tensor(spread.reshape(shares.shape))
 
 
 def host_parameters(lowered: Graph, rounded: bool = True) -> HostParameters:

@@ -25,7 +25,7 @@ class LargeValue(Exception):
         self.op, self.size = op, size
 
 
-class LargeValues(TorchDispatchMode):
+class LargeValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While it is on, a call that would make a tensor of more than `LARGE` elements raises `LargeValue` and is not
     made. What a call makes is asked of the meta device where its operands and numbers leave that possible; calls whose
     sizes depend on values are made."""

@@ -33,6 +33,8 @@ HUGE = 1e15
 
 SPREADS = "spreads"
 """Attribute of a one-hot matmul that only fills tiles: "r" with their row 0, "c" with their column 0."""
+SHARES = "shares_of_mean"
+"""Attribute of a constant whose numbers, zeros apart, are 1 / n for a mean of n."""
 SUMS = "sums"
 """Attribute of a matmul with a constant that sums, or takes a mean, along one dimension: "r" or "c"."""
 

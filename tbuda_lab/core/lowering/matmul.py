@@ -7,7 +7,7 @@ import numpy as np
 from tbuda_lab.core import ops
 from tbuda_lab.core.graph import TILE, NodeKind, Shape
 from tbuda_lab.core.graph.tm import broadcast
-from tbuda_lab.core.lowering.context import LOWERERS, SUMS, LoweringContext, lowers
+from tbuda_lab.core.lowering.context import LOWERERS, SHARES, SUMS, LoweringContext, lowers
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwReduce
 from tbuda_lab.core.lowering.split import MatmulPair
 from tbuda_lab.core.lowering.values import TileValue, tiles_of
@@ -109,14 +109,14 @@ def reduce_sum(
         # Zero rows past the logical width, so that whatever the padding of x holds is not summed.
         ones = np.zeros((tiles_of(cols) * TILE, 1), np.float32)
         ones[:cols] = weight
-        right = ctx.expand(ctx.constant(ones), (*lead, len(ones), 1), lead_only=True)
+        right = ctx.expand(_weights(ctx, ones, weight), (*lead, len(ones), 1), lead_only=True)
         total = ctx.emit(HwMatmul(), [x, right], shape, zero_r=x.zero_r, fill_r=x.fill_r, fill_c=True)
         ctx.out[total.node].attrs[SUMS] = "c"
         return total
     if dim == -2:
         ones = np.zeros((1, tiles_of(rows) * TILE), np.float32)
         ones[:, :rows] = weight
-        left = ctx.expand(ctx.constant(ones), (*lead, 1, ones.shape[1]), lead_only=True)
+        left = ctx.expand(_weights(ctx, ones, weight), (*lead, 1, ones.shape[1]), lead_only=True)
         total = ctx.emit(HwMatmul(), [left, x], shape, zero_c=x.zero_c, fill_c=x.fill_c, fill_r=True)
         ctx.out[total.node].attrs[SUMS] = "r"
         return total
@@ -125,6 +125,14 @@ def reduce_sum(
     raise ctx.fail(
         f"reduction over dim {dim} of {x.shape}", "reduce over one of the last three dims, after a transpose"
     )
+
+
+def _weights(ctx: LoweringContext, values: np.ndarray, weight: float) -> TileValue:
+    """The constant of a sum, or of a mean, whose weights may be rounded together."""
+    constant = ctx.constant(values)
+    if weight != 1.0:
+        ctx.out[constant.node].attrs[SHARES] = True
+    return constant
 
 
 def _sum_of_slices(ctx: LoweringContext, x: TileValue, shape: Shape, weight: float) -> TileValue:

@@ -126,7 +126,7 @@ class _Probe:
         return own
 
     def _call(self, module: torch.nn.Module, bound: BoundInputs) -> list[torch.Tensor]:
-        with same_seeds(), self.mode(module), torch.no_grad(), LargeValues():
+        with same_seeds(), self.mode(module), torch.no_grad(), LargeValues():  # type: ignore[no-untyped-call]
             returned = call(module, bound)
         return [leaf.clone() for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 

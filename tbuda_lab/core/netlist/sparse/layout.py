@@ -117,6 +117,7 @@ class PickerProfile:
         self._hash = mask_hashes(tile_masks(np.cumsum(first) - 1, key // TILE % TILE, key % TILE, int(first.sum())))
         tile = tile[first]
         self.slice, self.out_tile, self.in_tile = tile // in_rt // out_rt, tile // in_rt % out_rt, tile % in_rt
+        self._last = int(self.out_tile.max(initial=0)), int(self.in_tile.max(initial=0))
         self._blocks: dict[tuple[int, int], tuple[int, int]] = {}
         self._distinct: dict[int, int] = {}
 
@@ -182,7 +183,7 @@ class PickerProfile:
         if not self.tiles:
             return 0, 0
         row, column = self.out_tile // rows, self.in_tile // u_kt
-        height, width = int(row.max()) + 1, int(column.max()) + 1
+        height, width = self._last[0] // rows + 1, self._last[1] // u_kt + 1
         key = (self.slice * height + row) * width + column
         size = self.t * height * width
         if size <= _DENSE * key.size:

@@ -49,6 +49,7 @@ from tbuda_lab.core.placer.policies.pipelining import pipeline_epoch, without_fu
 from tbuda_lab.core.placer.policies.portfolio import CutoffReached
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
+from tbuda_lab.core.placer.stalls.epoch_throughput import throughput
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
 from tbuda_lab.core.placer.stalls.stall_repair import is_held_up, with_least_stall_cycles, with_stall_cycles
 
@@ -347,9 +348,10 @@ class Optimal:
         """An epoch with the cores that are left, and priced. Where full buffers hold it up all the same, it is also
         tried with ops that do not take turns with their readers: with cores left for nops, and if that does not help
         with all cores. Of very many ops see `_MANY_OPS`."""
-        if self._many:
-            return with_least_stall_cycles(self.problem, self._use_spare_cores(segment, upstream_rows))
-        ready = with_stall_cycles(self.problem, self._use_spare_cores(segment, upstream_rows), upstream_rows)
+        full = self._use_spare_cores(segment, upstream_rows)
+        if self._many and not throughput(self.problem, full).deadlocked:
+            return with_least_stall_cycles(self.problem, full)
+        ready = with_stall_cycles(self.problem, full, upstream_rows)
         if not is_held_up(self.problem, ready, upstream_rows):
             return ready
         nops = nop_cores(self.problem, ready)
