@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, ModelError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
@@ -152,3 +152,33 @@ def test_gradients_are_told_of_the_ops_that_make_them() -> None:
         end = lowered[f"grad_acc_{name}.sum"].sources[0]
         assert values[end] == pcc and all(values[s] == pcc for s in lowered[end].sources)
     assert set(values) <= {n.name for n in lowered.ops} and not any(op.startswith("opt_") for op in values)
+
+
+OTHERS = {
+    "a function": torch.relu,
+    "a class": torch.nn.Linear,
+    "nothing": None,
+    "a list": [torch.nn.Linear(8, 8)],
+    "weights": torch.nn.Linear(8, 8).state_dict(),
+    "a text": "model.bin",
+    "TorchScript": torch.jit.script(torch.nn.Linear(8, 8)),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("place", ["model", "loss"])
+def test_what_is_no_module_is_refused_by_type(other: str, place: str) -> None:
+    x = torch.randn(2, 8)
+    parts = {"model": torch.nn.Linear(8, 8), "loss": torch.nn.MSELoss(), place: OTHERS[other]}
+    with pytest.raises(ModelError, match=r"a torch\.nn\.Module|not a model file|TorchScript"):
+        Session.for_training(parts["model"], (x,), parts["loss"], (x,))
+
+
+def test_an_exported_program_trains_as_its_module() -> None:
+    torch.manual_seed(1)
+    model, x, target = torch.nn.Linear(8, 8), torch.randn(2, 8), torch.randn(2, 8)
+    program = torch.export.export(copy.deepcopy(model), (x,))
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session.for_training(program, (x,), torch.nn.MSELoss(), (target,), options=options)
+    (step,) = session.train([((x,), (target,))])
+    assert step.loss == pytest.approx(float(torch.nn.functional.mse_loss(model(x), target)), rel=1e-4)

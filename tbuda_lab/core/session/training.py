@@ -12,10 +12,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.errors import Cancelled, InputError, quantity
+from tbuda_lab.core.errors import Cancelled, InputError, ModelError, quantity
 from tbuda_lab.core.frontend.eager import eager_steps, same, same_seeds
 from tbuda_lab.core.frontend.inputs import check_input, cut_inputs, draw_masks, elements, fed_inputs, feeds_of
-from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule
+from tbuda_lab.core.frontend.pybuda import Module, PyTorchModule, open_model
 from tbuda_lab.core.frontend.torch_model.audit import graph_step
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import LOSS, WRITES
@@ -285,8 +285,17 @@ def _judge_gradients(
 
 
 def pybuda_module(name: str, model: Any) -> Module:
-    """A torch module as a PyBuda module; any other is one."""
-    return PyTorchModule(name, model) if isinstance(model, torch.nn.Module) else model
+    """A torch module, an exported program or a model file as a PyBuda module; such a module itself. Raises `ModelError`
+    for anything else."""
+    model = open_model(model, name)
+    if isinstance(model, torch.nn.Module):
+        return PyTorchModule(name, model)
+    if not isinstance(model, Module):
+        raise ModelError(
+            f"the {name} is a {type(model).__name__}: give a torch.nn.Module, a program of torch.export, a PyBuda "
+            "module or a model file"
+        )
+    return model
 
 
 def loss_of(graph: Graph, outputs: Sequence[torch.Tensor]) -> float:
