@@ -486,6 +486,18 @@ def test_a_strict_run_accepts_integers_and_names_what_else_the_host_does() -> No
         popxl.options(strict=False)
 
 
+@pytest.mark.parametrize("form", [np.int32, np.uint32])
+def test_a_scaled_sum_of_whole_numbers_wraps(form: type) -> None:
+    x, y = np.array([2**30, 5, 7], form), np.array([2**30, 2**31 - 1, 9], form)
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        total = ops.scaled_add(popxl.variable(x), popxl.variable(y), 2, 3)
+        stream = popxl.d2h_stream(total.shape, total.dtype)
+        ops.host_store(stream, total)
+    with popxl.Session(ir, "ipu_model") as session:
+        np.testing.assert_array_equal(session.run()[stream], x * form(2) + y * form(3))
+
+
 def test_what_is_calculated_of_constants_is_told() -> None:
     ir = popxl.Ir()
     with ir.main_graph, popxl.in_sequence():

@@ -95,6 +95,10 @@ def _scaled(a: Attrs, *xs: Any) -> tuple[Any, Any]:
 
 def _scaled_add(a: Attrs, *xs: Any) -> Any:
     p, q = _scaled(a, *xs)
+    if (
+        isinstance(xs[0], np.ndarray) and xs[0].dtype.kind in "iu"
+    ):  # whole factors wrap around; as floats they would not
+        p, q = (np.int64(f).astype(xs[0].dtype) if np.ndim(f) == 0 and float(f).is_integer() else f for f in (p, q))
     result = xs[0] * p + xs[1] * q
     return result.astype(xs[0].dtype) if isinstance(result, np.ndarray | np.generic) else result
 
