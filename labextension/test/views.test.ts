@@ -227,6 +227,23 @@ describe('cards of the inspector', () => {
     expect([measuredCard(store, 'b'), measuredCard(store, 'c')]).toEqual([null, null]);
   });
 
+  it('gives the table its columns, to sort by what is lost, once a run is laid over the placement', () => {
+    const { store } = filled();
+    const { element } = new TableView(store);
+    const heads = () => [...element.querySelectorAll('[role=columnheader]')].map(e => e.textContent);
+    expect(heads()).not.toContain('Measured µs');
+    store.put(frameOf('measured', { name: 'run.csv' }, [
+      ['op_name', 'text', [OP]], ['op_measured', 'f8', [12_300]], ['op_table', 'f8', [6_000]], ['op_lost', 'f8', [9_000]], ['op_extrapolated', 'text', ['far']]
+    ]));
+    const { element: fresh } = new TableView(store);
+    const names = [...fresh.querySelectorAll('[role=columnheader]')].map(e => e.textContent);
+    expect(names).toEqual(expect.arrayContaining(['Measured µs', 'By table µs', 'Ratio', 'Lost µs']));
+    fresh.querySelector<HTMLElement>('[data-tb-action=sort-lost]')!.click();
+    const first = fresh.querySelector('[data-tb-op]')!;
+    const cell = (label: string) => first.querySelectorAll('[role=gridcell]')[names.findIndex(n => n.startsWith(label))]!.textContent;
+    expect([(first as HTMLElement).dataset['tbOp'], cell('Measured µs'), cell('By table µs'), cell('Ratio'), cell('Lost µs')]).toEqual([OP, '12', '~ 6.00', '2.05', '9.00']);
+  });
+
   it('says which op is wrong, and leads there', () => {
     const { store } = filled();
     store.put(frameOf('errors', { text: 'b: first wrong at `lowered`', stage: 'lowered', op: 'b', error: 0.1, costs: [] }, [['error_op', 'text', ['a', 'b']],

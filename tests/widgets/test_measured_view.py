@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.frames.measured_frame import measured_frame
+from tbuda_lab.core.frames.measured_frame import layer_of, measured_frame
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import MeasuredView, open_profile, report
@@ -44,6 +44,8 @@ def test_the_frame_of_a_run_alone() -> None:
 def test_the_frame_of_a_run_over_a_placement_keeps_the_two_stacks_apart(mlp: Session) -> None:
     frame = measured_frame(mlp.load_profile(profile_of(perceptron_rows())))
     assert frame.text("row_op") == ["", "first.matmul", "relu", "second.matmul"]
+    assert frame.text("row_layer") == ["", "first", "", "second"]
+    assert [layer_of(m) for m in ("", "encoder.layers.3.mlp.fc1", "head.out")] == ["", "encoder.layers.3", "head.out"]
     assert np.nansum(frame.columns["op_measured"]) == pytest.approx(17500)
     placed = mlp.compile().placement
     cycles = sum(float(placed.candidate(n)["cycles"]) for n in placed.ops)

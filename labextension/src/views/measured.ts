@@ -4,6 +4,7 @@
  */
 import { elide, h, percent, quantity, short, svg, withThousands } from './dom.js';
 import { Frame } from './frame.js';
+import { us } from './optimes.js';
 import type { Store } from './store.js';
 
 const SHOWN = 400; // rows; the filter finds the others
@@ -16,6 +17,8 @@ interface Row {
   kind: string;
   shape: string;
   section: string;
+  /** The part of the model that it is of: "encoder.layers.3"; "" for none. */
+  layer: string;
   count: number;
   time: number;
   table: number;
@@ -30,13 +33,8 @@ interface Row {
 const ratioOf = (row: Row) => (row.table > 0 ? row.time / row.table : NaN);
 const lostOf = (row: Row) => (Number.isFinite(row.floor) ? Math.max(0, row.time - row.floor) : NaN);
 
-type By = 'op' | 'kind' | 'section';
+type By = 'op' | 'kind' | 'layer' | 'section';
 type Paint = '' | 'measured' | 'table' | 'ratio' | 'lost';
-
-/** Microseconds of ns. */
-function us(ns: number): string {
-  return Number.isFinite(ns) ? (ns < 9950 ? (ns / 1000).toFixed(2) : withThousands(Math.round(ns / 1000))) : '';
-}
 
 export class MeasuredView {
   readonly element: HTMLElement;
@@ -59,7 +57,7 @@ export class MeasuredView {
   constructor(private readonly store: Store) {
     const choice = <T extends string>(box: HTMLElement, prefix: string, all: [T, string, string][], take: (id: T) => void) =>
       box.append(...all.map(([id, label, title]) => h('button', { 'data-tb-action': `${prefix}-${id || 'none'}`, title, onclick: () => take(id) }, label)));
-    choice<By>(this.by, 'measured-by', [['op', 'Ops', 'One row per op'], ['kind', 'Kinds', 'One row per kind of op'], ['section', 'Sections', 'One row per mark of the profile']], id => {
+    choice<By>(this.by, 'measured-by', [['op', 'Ops', 'One row per op'], ['kind', 'Kinds', 'One row per kind of op'], ['layer', 'Layers', 'One row per layer of the model'], ['section', 'Sections', 'One row per mark of the profile']], id => {
       this.group = id;
       this.draw();
     });
@@ -94,30 +92,32 @@ export class MeasuredView {
     this.element.dataset['tbState'] = 'ready';
     const text = (column: string) => frame.text(`row_${column}`);
     const at = (column: string) => frame.column(`row_${column}`);
-    const [op, kind, shape, section, guess] = [text('op'), text('kind'), text('shape'), text('section'), text('extrapolated')];
+    const [op, kind, shape, section, layer, guess] = [text('op'), text('kind'), text('shape'), text('section'), text('layer'), text('extrapolated')];
     const [time, table, cores, line, outlier] = [at('time'), at('table'), at('cores'), at('line'), at('outlier')];
     const [compute, dram, noc] = [at('compute'), at('dram'), at('noc')];
     this.rows = text('name').map((name, i) => {
       const bounds: [string, number][] = [['compute', compute[i]!], ['DRAM', dram[i]!], ['NoC', noc[i]!]];
       const worst = bounds.reduce((a, b) => (b[1] > a[1] ? b : a));
       return {
-        name, op: op[i]!, kind: kind[i]!, shape: shape[i]!, section: section[i]!, count: 1, time: outlier[i] ? 0 : time[i]! || 0, table: table[i]!,
+        name, op: op[i]!, kind: kind[i]!, shape: shape[i]!, section: section[i]!, layer: layer[i]!, count: 1, time: outlier[i] ? 0 : time[i]! || 0, table: table[i]!,
         floor: worst[1], bound: Number.isFinite(worst[1]) ? worst[0] : '', guess: guess[i]!, cores: cores[i]!, line: line[i]!, outlier: outlier[i] === 1
       };
     });
     const matched = frame.meta['matched'] === true;
     this.paints.hidden = !matched;
-    for (const button of this.by.querySelectorAll<HTMLElement>('[data-tb-action="measured-by-section"]')) button.hidden = !section.some(Boolean);
+    for (const [id, names] of [['section', section], ['layer', layer]] as const) {
+      this.by.querySelector<HTMLElement>(`[data-tb-action="measured-by-${id}"]`)!.hidden = !names.some(Boolean);
+    }
     this.tint();
     this.draw();
   }
 
   /** Rows of one name as one. */
-  private joined(key: 'kind' | 'section'): Row[] {
+  private joined(key: 'kind' | 'layer' | 'section'): Row[] {
     const groups = new Map<string, Row>();
     for (const row of this.rows) {
       const sum = groups.get(row[key]);
-      if (!sum) groups.set(row[key], { ...row, name: row[key] || 'no mark', op: '', shape: '', guess: '' });
+      if (!sum) groups.set(row[key], { ...row, name: row[key] || (key === 'layer' ? 'no layer' : 'no mark'), op: '', shape: '', guess: '' });
       else {
         sum.count++;
         sum.time += row.time;
@@ -137,7 +137,7 @@ export class MeasuredView {
     }
     const wanted = this.filter.value.trim().toLowerCase();
     const every = this.group === 'op' ? [...this.rows] : this.joined(this.group);
-    const rows = every.filter(r => !wanted || `${r.name} ${r.op} ${r.kind} ${r.section} ${r.shape}`.toLowerCase().includes(wanted));
+    const rows = every.filter(r => !wanted || `${r.name} ${r.op} ${r.kind} ${r.section} ${r.layer} ${r.shape}`.toLowerCase().includes(wanted));
     const { key, down } = this.sort;
     const value = (r: Row) => (key === 'order' ? 0 : key === 'time' ? r.time : key === 'lost' ? lostOf(r) : ratioOf(r));
     if (key !== 'order') rows.sort((a, b) => ((value(b) || 0) - (value(a) || 0)) * (down ? 1 : -1));

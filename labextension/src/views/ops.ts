@@ -1,6 +1,7 @@
 /** The placement frame, unpacked once and shared by grid, table and inspector. */
 import type { Column, Frame } from './frame.js';
 import { cutName, distinctNames, layerOf, layersOf, Matcher } from './names.js';
+import type { OpTimes } from './optimes.js';
 import { preferences } from './preferences.js';
 import type { Overlay } from './graph/paints.js';
 import type { Checks } from './trace/checks.js';
@@ -36,6 +37,8 @@ export class Ops {
   private readonly simulated: Float64Array | null;
   /** How ops compare with torch, once they were compared. */
   checks: Checks | null = null;
+  /** Times of the measured run that is loaded. */
+  measured: ReadonlyMap<string, OpTimes> | null = null;
   /** Values that the grid is painted by instead of the usual colours. */
   overlay: Overlay | null = null;
   /** Fields that overrides ask for, by op. */

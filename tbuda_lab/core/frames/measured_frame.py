@@ -22,8 +22,9 @@ def measured_frame(source: MeasuredProfile | MeasuredOverlay, kernels: KernelTab
 
     `row_*`: name, code, kind, group, shape, section, fidelity, format and cores; `time` and the `gap` before it; what
     the table of kernels says (`table`, `extrapolated`: "" or why); the roofline (`compute`, `dram`, `noc`); `op`: of
-    the model, the op that it is, "" for none; `line` of the file; `outlier`. Of an overlay also `op_*`, one for each
-    placed op: name, `measured`, `table`, `pipelined`, `lost`, NaN where there is none. meta: name, arch, total, typed,
+    the model, the op that it is, "" for none, and its `layer`; `line` of the file; `outlier`. Of an overlay also
+    `op_*`, one for each placed op: name, `measured`, `table`, `pipelined`, `lost`, NaN where there is none. meta: name,
+    arch, total, typed,
     devices, kernels (its name), errors ([group, ops, left out]), findings, unmatched, missing, runs, and totals by kind
     and by section ([name, ops, ns]).
     """
@@ -36,6 +37,8 @@ def measured_frame(source: MeasuredProfile | MeasuredOverlay, kernels: KernelTab
     columns = _rows(ops, profile, table, strings)
     partner = {} if laid is None else {pair.measured.name: pair.op for pair in laid.match.pairs}
     columns["row_op"] = strings.column(partner.get(op.name, "") for op in ops)
+    modules = {} if laid is None else laid.modules
+    columns["row_layer"] = strings.column(layer_of(modules.get(partner.get(op.name, ""), "")) for op in ops)
     meta: dict[str, Any] = {
         "name": profile.name,
         "source": profile.source,
@@ -93,6 +96,14 @@ def _rows(
         "row_extrapolated": strings.column("" if g is None else g.extrapolated for g in guesses),
         **{f"row_{k}": np.array([b.get(k, np.nan) for b in bounds], dtype="<f8") for k in ("compute", "dram", "noc")},
     }
+
+
+def layer_of(module: str) -> str:
+    """The part of a model that repeats: a module's path up to its first number, "encoder.layers.3"; all of a path
+    without one."""
+    words = module.split(".")
+    at = next((k for k, word in enumerate(words) if word.isdigit()), len(words) - 1)
+    return ".".join(words[: at + 1])
 
 
 def _machine(profile: MeasuredProfile) -> Machine | None:

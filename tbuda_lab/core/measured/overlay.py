@@ -41,12 +41,14 @@ class OverlaidOp:
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredOverlay:
-    """A profile laid over a compile: one row for each placed op, in schedule order. machine: the profile's chip."""
+    """A profile laid over a compile: one row for each placed op, in schedule order. machine: the profile's chip;
+    modules: by op of the traced graph the path of its module."""
 
     match: Match
     ops: tuple[OverlaidOp, ...]
     kernels: KernelTable
     machine: Machine
+    modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __getitem__(self, op: str) -> OverlaidOp:
         for row in self.ops:
@@ -89,7 +91,8 @@ def overlay(match: Match, result: CompileResult, kernels: KernelTable) -> Measur
         )
         for name, sources in ((n, parts[n]) for n in result.placement.schedule if n in parts)
     ]
-    return MeasuredOverlay(match, tuple(rows), kernels, machine)
+    modules = {node.name: node.origin.module for node in result.graph if node.op is not None}
+    return MeasuredOverlay(match, tuple(rows), kernels, machine, modules)
 
 
 def _row(

@@ -2,6 +2,7 @@
 import { withThousands, h } from '../dom.js';
 import { type Class, CLASSES, DiffData, drawSide, GLYPHS, type Side, percent } from './side.js';
 import type { Frame } from '../frame.js';
+import { type OpTimes, opTimes, us } from '../optimes.js';
 import { onPreferences } from '../preferences.js';
 import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { isDark, onTheme } from '../theme.js';
@@ -51,7 +52,11 @@ function titled(data: DiffData, text: string): string {
   return unit.startsWith('cycles') ? text : text.replace('Cycles / input', unit).replace(/^Cycles/, unit);
 }
 
-function head(data: DiffData, sorting: Sorting, sort: (by: string) => void): HTMLElement {
+/** Of a measured run that is laid over the second side; null without one. */
+type Times = ReadonlyMap<string, OpTimes> | null;
+
+function head(data: DiffData, times: Times, sorting: Sorting, sort: (by: string) => void): HTMLElement {
+  const own = ['Measured µs', 'Ratio'].map((text, k) => h('th', { scope: 'col', class: 'tb-right', title: k ? 'Measured over the table of kernels' : 'In the profile that is loaded, one op at a time' }, h('span', { class: 'tb-cell' }, text)));
   return h('tr', {}, ...COLUMNS.map(([id, plain, about]) => {
     const [label, title] = [titled(data, plain), titled(data, about)];
     const active = sorting.by === id;
@@ -59,10 +64,12 @@ function head(data: DiffData, sorting: Sorting, sort: (by: string) => void): HTM
       scope: 'col', title: title || COUNTED(data), class: RIGHT.has(id) ? 'tb-right' : '', 'aria-sort': active ? (sorting.down ? 'descending' : 'ascending') : 'none'
     }, h('button', { 'data-tb-action': `diff-sort-${id}`, onclick: () => sort(id) }, label,
       active ? h('i', { class: 'tb-arrow' }, sorting.down ? '▼' : '▲') : ''));
-  }));
+  }), ...(times ? own : []));
 }
 
-function row(data: DiffData, op: number): HTMLElement {
+function row(data: DiffData, times: Times, op: number): HTMLElement {
+  const took = times?.get(data.names[op]!);
+  const own = [took && us(took.measured), took && took.table > 0 && took.measured > 0 ? (took.measured / took.table).toFixed(2) : ''];
   const kinds = data.classes(op);
   const cycles = (side: 'a' | 'b') => (data.has(side, op) ? withThousands(data.cycles(side, op)) : '–');
   const delta = data.delta(op);
@@ -75,7 +82,7 @@ function row(data: DiffData, op: number): HTMLElement {
     number(cycles('a')), number(cycles('b')),
     number(change(delta), tone),
     number(percent(data.ratio(op)), tone),
-    h('td', {}, data.text('a', op)), h('td', {}, data.text('b', op)));
+    h('td', {}, data.text('a', op)), h('td', {}, data.text('b', op)), ...(times ? own.map(text => h('td', { class: 'tb-right' }, text ?? '')) : []));
 }
 
 /** What the model takes more or less beyond the rows: with it they add up to the change of the model. */
@@ -151,7 +158,7 @@ export class DiffView {
     this.stops.push(
       () => this.frames.dispose(), () => Object.values(this.synced).forEach(t => t.dispose()),
       store.on('frame', key => {
-        if (key === 'diff') draw();
+        if (key === 'diff' || key === 'measured') draw();
         if (key === 'ops') this.frames.onOutdated();
       }),
       store.on('selection', source => this.follow(source !== 'diff')),
@@ -322,9 +329,10 @@ export class DiffView {
       this.sorting = { by, down: this.sorting.by === by ? !this.sorting.down : by !== 'op' };
       this.fill();
     };
+    const times = opTimes(this.store.frames.get('measured'));
     const none = h('p', { class: 'tb-diff-same' }, data.changed.length ? 'No op of the classes shown differs.' : 'No op differs.');
     this.list.replaceChildren(
-      ops.length ? h('table', { class: 'tb-list' }, h('thead', {}, head(data, this.sorting, sort)), h('tbody', {}, ...ops.slice(0, ROWS).map(op => row(data, op)), rest(data))) : none,
+      ops.length ? h('table', { class: 'tb-list' }, h('thead', {}, head(data, times, this.sorting, sort)), h('tbody', {}, ...ops.slice(0, ROWS).map(op => row(data, times, op)), rest(data))) : none,
       ops.length > ROWS ? h('p', { class: 'tb-diff-same' }, `and ${ops.length - ROWS} more`) : '',
       queues(data) ?? '');
     this.mark(false);

@@ -5,6 +5,7 @@
 import { quantity, elide, withThousands, h, percent, short } from '../dom.js';
 import { FORMULAS } from '../numbers.js';
 import { slowText } from '../grid/legal.js';
+import { type OpTimes, us } from '../optimes.js';
 import type { Ops } from '../ops.js';
 import { preloadText } from '../opcontrols.js';
 import { alike, stemOf } from '../names.js';
@@ -32,6 +33,23 @@ const pair = (id: string, label: string, title: string, a: string, b: string, wi
   show: (ops, op) => `${ops.get(a, op)}×${ops.get(b, op)}`
 });
 
+/** Columns that are there once a measured run is loaded. */
+export const MEASURED = new Set(['measured', 'table', 'ratio', 'lost']);
+
+function measured(id: string, label: string, title: string, of: (times: OpTimes) => number): TableColumn {
+  const value = (ops: Ops, op: number) => {
+    const times = ops.measured?.get(ops.name[op]!);
+    const found = times ? of(times) : NaN;
+    return Number.isFinite(found) ? found : -1;
+  };
+  const show = (ops: Ops, op: number) => {
+    const found = value(ops, op);
+    const guess = id === 'table' && ops.measured?.get(ops.name[op]!)?.guess ? '~ ' : '';
+    return found < 0 ? '' : guess + (id === 'ratio' ? found.toFixed(2) : us(found));
+  };
+  return { id, label, title, width: 104, text: false, value, show };
+}
+
 export const COLUMNS: TableColumn[] = [
   { id: 'name', label: 'Op', title: 'name of the op', width: 310, text: true, value: (o, i) => o.name[i]!, show: (o, i) => elide(o.name[i]!, 40) },
   { id: 'type', label: 'Type', title: 'netlist type', width: 92, text: true, value: (o, i) => o.type[i]!, show: (o, i) => o.type[i]! },
@@ -53,6 +71,10 @@ export const COLUMNS: TableColumn[] = [
     id: 'pcc', label: 'PCC', title: `Once ops were checked. ${FORMULAS.pcc}`, width: 106, text: false,
     value: (o, i) => o.checks?.of(o.name[i]!)?.pcc ?? 2, show: (o, i) => pccText(o, i)
   },
+  measured('measured', 'Measured µs', 'Time of its kernels in the profile that is loaded', m => m.measured),
+  measured('table', 'By table µs', 'What the table of kernels says of ops that run one at a time; ~ is an extrapolation', m => m.table),
+  measured('ratio', 'Ratio', 'Measured over the table', m => m.measured / m.table),
+  measured('lost', 'Lost µs', 'Measured beyond the roofline of its cores, DRAM and NoC', m => m.lost),
   { ...pair('grid', 'Grid', FORMULAS.grid, 'rows', 'cols', 60), show: (o, i) => o.shapeText(i).replace(', turned', ' ↷') },
   {
     id: 'at', label: 'At', title: FORMULAS.place, width: 50, text: false,

@@ -4,12 +4,13 @@ import { quantity, elide, h } from '../dom.js';
 import { FOLD_FROM, stemOf } from '../names.js';
 import type { Frame } from '../frame.js';
 import { Ops } from '../ops.js';
+import { opTimes } from '../optimes.js';
 import { onPreferences, preferences } from '../preferences.js';
 import { PreloadButtons } from '../opcontrols.js';
 import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { isDark, loadPaint, onTheme } from '../theme.js';
 import { Checks } from '../trace/checks.js';
-import { chooser, COLUMNS, coreOf, foldedRows, type Row, rowsOf, totalRow } from './rows.js';
+import { chooser, COLUMNS, coreOf, foldedRows, MEASURED, type Row, rowsOf, totalRow } from './rows.js';
 
 const ROW = 26;
 const LETTER = 7.2; // px of a letter in a name, on average at most
@@ -109,7 +110,7 @@ export class TableView {
     this.stops.push(
       store.on('frame', key => {
         if (key === 'ops' && !this.ops) this.load();
-        else if (key === 'ops' || key === 'checks' || key === 'edits') this.later.soon();
+        else if (key === 'ops' || key === 'checks' || key === 'edits' || key === 'measured') this.later.soon();
       }),
       store.on('epoch', () => {
         if (this.only.checked) this.arrange();
@@ -188,11 +189,13 @@ export class TableView {
       for (const name of o.state === 'off' ? [] : o.names) asked.set(name, [...(asked.get(name) ?? []), o.field]);
     }
     const overridden = JSON.stringify([...asked]);
-    const news = checks !== this.checks || overridden !== this.overridden;
+    const measured = opTimes(store.frames.get('measured'));
+    const news = checks !== this.checks || overridden !== this.overridden || (ops?.measured ?? null) !== measured;
     this.checks = checks;
     this.overridden = overridden;
     if (ops) {
       ops.overridden = asked;
+      ops.measured = measured;
       if ((ops.checks?.frame ?? null) !== checks) ops.checks = checks && new Checks(checks);
     }
     return news;
@@ -215,7 +218,7 @@ export class TableView {
   }
 
   private get usual(): typeof COLUMNS {
-    return COLUMNS.filter(c => this.ops?.checks || c.id !== 'pcc');
+    return COLUMNS.filter(c => (this.ops?.checks || c.id !== 'pcc') && (this.ops?.measured || !MEASURED.has(c.id)));
   }
 
   private arrange(): void {

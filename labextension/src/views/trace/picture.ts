@@ -2,6 +2,7 @@
 import { elide, withThousands, h, percent } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { shortName } from '../names.js';
+import { type OpTimes, opTimes, us } from '../optimes.js';
 import { inSight, pinnedHeight, type Row, type TraceModel } from './model.js';
 import { brushes, type Brushes, KINDS } from './paint.js';
 import { isDark } from '../theme.js';
@@ -24,6 +25,8 @@ interface Marks {
   /** How far the rows are scrolled: what is pinned goes along. */
   scroll: number;
   hover: (op: string) => void;
+  /** Of a measured run; null without one. */
+  measured: ReadonlyMap<string, OpTimes> | null;
 }
 
 function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): HTMLElement {
@@ -44,14 +47,18 @@ function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): 
   const waits = spent && all ? `: ${KINDS.map((kind, k) => `${kind} ${percent(spent[k]! / all)}`).join(', ')}` : '';
   const state = `${marks.selected.has(row.op) ? ' tb-selected' : ''}${marks.related.has(row.op) ? ' tb-related' : ''}`;
   const many = op.end - op.first > 1;
+  const times = marks.measured?.get(op.name);
+  const took = times && us(times.measured);
+  const measured = took ? `; measured ${took} µs, by table ${us(times.table)} µs` : '';
   return h('div', { class: `tb-trace-label tb-trace-op${state}${row.pinned ? ' tb-pinned' : ''}`, style },
     many ? caret(row, marks, op.name) : h('span', { class: 'tb-caret' }),
     h('button', {
-      class: 'tb-trace-name', 'data-tb-op': op.name, 'data-tb-action': 'trace-op', title: `${op.name}${waits}`,
+      class: 'tb-trace-name', 'data-tb-op': op.name, 'data-tb-action': 'trace-op', title: `${op.name}${waits}${measured}`,
       'aria-pressed': String(marks.selected.has(row.op)),
       onclick: (event: MouseEvent) => marks.pick(op.name, event.ctrlKey || event.metaKey),
       onpointerenter: () => marks.hover(op.name), onpointerleave: () => marks.hover('')
-    }, elide(shortName(op.name), 26)),
+    }, elide(shortName(op.name), took ? 18 : 26)),
+    took ? h('span', { class: 'tb-trace-took', title: 'Measured, per run of the model', 'data-tb-took': times.measured }, `${took} µs`) : '',
     marks.stalled.has(op.name) ? h('span', { class: 'tb-trace-stalled', title: 'a fork-join stall', role: 'img', 'aria-label': 'stalled' }, '⚠') : '',
     h('button', {
       class: 'tb-trace-pin', 'data-tb-action': 'trace-pin', title: marks.pinned(op.name) ? 'Let this row scroll again (K)' : 'Keep this row on top (K)',
@@ -113,9 +120,11 @@ export class TracePicture {
     const selected = view.selectedOps();
     const related = selected.size <= 8 ? view.neighbours() : new Set<number>();
     // the same elements while they say the same: a press is not lost to a frame of the animation
-    const labelled = `${layouts}/${first}/${last}/${above && scroll}`;
+    const measured = opTimes(store.frames.get('measured'));
+    const run = measured ? String(store.frames.get('measured')!.meta['name']) : '';
+    const labelled = `${layouts}/${first}/${last}/${above && scroll}/${run}`;
     if (labelled !== this.labelled) view.labels.replaceChildren(...[...view.rows.slice(first, last), ...pinned].map(row => label(model, row, fills, {
-      selected, related, stalled, phase: this.rowActions.phaseOf,
+      selected, related, stalled, measured, phase: this.rowActions.phaseOf,
       open: r => (r.kind === 'epoch' ? view.shown.only !== null || view.shown.epochs.has(r.epoch) : view.shown.parts.has(model.ops[r.op]!.name)),
       scroll, pin: op => view.pin([op]), pinned: op => view.shown.pinned?.has(op) === true, toggle: this.rowActions.toggle, pick: (op, toggle) => {
         store.click(op, toggle, 'trace');

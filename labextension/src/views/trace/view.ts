@@ -132,7 +132,7 @@ export class TraceView implements TraceState, TraceElements, TraceActions {
     if (key === 'tracetile' && this.tiles?.put(this.store.frames.get(key)!)) this.repaint();
     if (key === 'fills') this.layout();
     if (key === 'slice') this.onSlice();
-    if (key === 'flows') this.repaint();
+    if (key === 'flows' || key === 'measured') this.repaint();
     if (key === 'moment') this.player.came();
   }
 
