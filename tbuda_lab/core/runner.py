@@ -236,9 +236,9 @@ class Runner:
         passes = len(feeds) // self.result.options.microbatch
         outputs = [b.queue for b in self.result.outputs]
         if passes == 1:
-            for feed in feeds:
+            for feed, times in _repeated(feeds):
                 for binding in self.result.inputs:
-                    self.executor.push(binding.queue, binding.encode(feed))
+                    self.executor.push(binding.queue, binding.encode(feed), times)
             self.executor.run(params={"p_loop_count": 1}, progress=on_end, cancel=asked)
             popped = [[self.executor.pop(queue) for _ in feeds] for queue in outputs]
         else:
@@ -285,6 +285,24 @@ class Runner:
         if self.result.chain is not None or self.caches:
             return 1
         return self.executor.at_once([b.queue for b in self.result.inputs], [b.queue for b in self.result.outputs])
+
+
+def _repeated(feeds: Sequence[dict[str, torch.Tensor]]) -> list[tuple[dict[str, torch.Tensor], int]]:
+    """Feeds, and how many times each comes in a row: a microbatch is filled by repeating a sample."""
+    rows: list[tuple[dict[str, torch.Tensor], int]] = []
+    for feed in feeds:
+        if rows and feed.keys() == rows[-1][0].keys() and all(_is_same(feed[k], rows[-1][0][k]) for k in feed):
+            rows[-1] = rows[-1][0], rows[-1][1] + 1
+        else:
+            rows.append((feed, 1))
+    return rows
+
+
+def _is_same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are the same memory, seen alike."""
+    return a is b or (
+        (a.data_ptr(), a.dtype, a.shape, a.stride()) == (b.data_ptr(), b.dtype, b.shape, b.stride()) and a.numel() > 0
+    )
 
 
 def program_ends(result: Runnable, program: str) -> tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]:

@@ -120,15 +120,17 @@ class Executor:
         self._least: dict[tuple[str, ...], int] = {}  # the level of the last one of an epoch that waits
 
     # -- the host's side ------------------------------------------------------------------------------------------
-    def push(self, queue: str, array: Array) -> None:
+    def push(self, queue: str, array: Array, times: int = 1) -> None:
         """Puts one entry (t, R, C) or several (n, t, R, C) into a queue, float32, int32 for integer formats and raw
-        words (tile after tile). Into a ram: slots 0, 1, ... Raises `QueueError` when it is full."""
+        words (tile after tile), each so many times: inputs that are the same entry are computed once. Into a ram: slots
+        0, 1, ... Raises `QueueError` when it is full."""
         io = self._find(queue)
         if isinstance(io, RamIo):
             self.write(queue, array)
             return
         for entry in io.encode(array):
-            io.store(io.push_slot(), entry)
+            for _ in range(times):
+                io.store(io.push_slot(), entry)
 
     def feed(self, queue: str, array: Array) -> None:
         """As `push`, but what does not fit is pushed later, as soon as programs have popped."""
@@ -469,7 +471,7 @@ class Executor:
         if write.move is not None:
             x = write.move(x)
         check_shape(write, x)
-        return [x[i if x.shape[0] > 1 else 0] for i in range(count)]
+        return [x[0]] * count if x.shape[0] == 1 else [x[i] for i in range(count)]
 
     def _refill(self) -> None:
         for name, entries in self._backlog.items():

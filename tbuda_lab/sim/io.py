@@ -109,10 +109,11 @@ class Io:
         self.slots = {}
 
     def gather(self, entries: Sequence[Entry]) -> Array:
-        """(n, z, R, C): entries side by side; (1, z, R, C) of a single one."""
-        if len(entries) == 1:
-            return self.compute(entries[0])[None]
-        return np.stack([self.compute(e) for e in entries])
+        """(n, z, R, C): entries side by side; (1, z, R, C) of a single one, and where all are the same one."""
+        values = [self.compute(e) for e in entries]
+        if all(value is values[0] for value in values):
+            return values[0][None]
+        return np.stack(values)
 
     # -- the host's side ------------------------------------------------------------------------------------------
     def encode(self, array: Array) -> list[Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tbuda_lab.core import frontend
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import cycles_of_batches
 from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.runner import Runner, fill_microbatch, refuse_without_weights
 from tbuda_lab.core.verification import measure_error
@@ -66,13 +68,18 @@ def numbers_of(result: CompileResult) -> dict[str, float]:
     }
 
 
-def correlation(result: CompileResult, sample: Any) -> float:
-    """The lowest correlation of an output with the traced graph evaluated in torch, for a sample, as the device rounds.
-    Raises `InputError` for a graph without weights."""
-    refuse_without_weights(result.graph)
-    feeds = frontend.feeds(result.graph, sample)
-    parts = [list(evaluate(result.graph, feed).values()) for feed in elements(result.graph, feeds)]
-    expected = [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
+def references(graph: Graph, sample: Any) -> list[torch.Tensor]:
+    """The outputs of a traced graph for a sample, evaluated in torch. Raises `InputError` for a graph without
+    weights."""
+    refuse_without_weights(graph)
+    feeds = frontend.feeds(graph, sample)
+    parts = [list(evaluate(graph, feed).values()) for feed in elements(graph, feeds)]
+    return [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]
+
+
+def correlation(result: CompileResult, sample: Any, expected: Sequence[torch.Tensor]) -> float:
+    """The lowest correlation of an output with what is expected (see `references`) for a sample, as the device
+    rounds."""
     got = Runner(result, "golden").run(fill_microbatch(result, [sample]))[0]
     errors = [measure_error(str(k), w.numpy(), g.numpy()) for k, (w, g) in enumerate(zip(expected, got, strict=True))]
     return min((float(e.pcc) for e in errors), default=1.0)

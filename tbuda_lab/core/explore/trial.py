@@ -20,12 +20,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tbuda_lab._version import __version__
 from tbuda_lab.core.compiler import Clock, CompileResult, Pipeline, Request
 from tbuda_lab.core.compiler.cache import CompileCache, LruCache
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Cancelled, InputError, TbudaError
-from tbuda_lab.core.explore.numbers import correlation, numbers_of, thumbnail
+from tbuda_lab.core.explore.numbers import correlation, numbers_of, references, thumbnail
 from tbuda_lab.core.files import parse_json
 from tbuda_lab.core.files.codec import of_plain
 from tbuda_lab.core.graph import Graph, NodeKind, parse_graph, print_graph
@@ -147,6 +149,7 @@ class TrialRunner:
     def __init__(self, graph: Graph, sample: Any = None) -> None:
         self.graph, self.sample = graph, sample
         self._pipelines = LruCache(2)
+        self._expected: list[torch.Tensor] | None = None
 
     def compile(self, task: Task, cancel: threading.Event | None = None) -> CompileResult:
         """The point of a task, compiled. Raises what the stages raise."""
@@ -160,6 +163,12 @@ class TrialRunner:
         with no_collections():
             return pipeline.compile(self.graph, Request(options, overrides, overrides), Clock(None, cancel))
 
+    def _references(self) -> list[torch.Tensor]:
+        """What the graph comes to for the sample: the same for all points."""
+        if self._expected is None:
+            self._expected = references(self.graph, self.sample)
+        return self._expected
+
     def run(self, task: Task, cancel: threading.Event) -> dict[str, Any]:
         """What a trial comes to: state, reason, numbers, placement (as `placement_record`) and run. Raises nothing."""
         began, wall = time.thread_time(), time.perf_counter()
@@ -172,7 +181,7 @@ class TrialRunner:
                 outcome["numbers"] = numbers_of(result)
                 outcome["placement"] = placement_record(result)
                 if task.pcc:
-                    outcome["numbers"]["pcc"] = correlation(result, self.sample)
+                    outcome["numbers"]["pcc"] = correlation(result, self.sample, self._references())
             except Cancelled as error:
                 outcome["state"] = LATE if late.is_set() and not cancel.is_set() else CANCELLED
                 outcome["reason"] = _reason(error, f"took longer than {task.seconds:g} s" if late.is_set() else "")
