@@ -330,3 +330,17 @@ def test_a_model_of_whole_numbers_alone_is_refused_by_name() -> None:
 
     with pytest.raises(UnsupportedOp, match=r"no op of the model runs on the device.*\n.*add.*whole numbers"):
         Session(Next(), (torch.arange(4)[None],), cache=False).compile()
+
+
+def test_a_sample_that_fills_a_microbatch_gives_the_bits_of_equal_samples() -> None:
+    torch.manual_seed(4)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.GELU(), torch.nn.Linear(96, 64), torch.nn.Softmax(-1))
+    x = torch.randn(1, 32, 64)
+    session = Session(model.eval(), (x,), "n150", CompileOptions(microbatch=4), cache=False)
+    session.apply(EpochBreak(session.compile().placement.schedule[1]))  # what is equal passes from epoch to epoch
+    same, equal = session.run([x] * 4), session.run([x.clone() for _ in range(4)])
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(same, equal, strict=True))
+    other = torch.randn(1, 32, 64)
+    mixed = session.run([x, x, other, x])
+    assert torch.equal(mixed[1][0], equal[0][0]) and torch.equal(mixed[3][0], equal[0][0])
+    assert torch.equal(mixed[2][0], session.run([other.clone() for _ in range(4)])[0][0])
