@@ -87,6 +87,15 @@ class Rows(torch.nn.Module):
         )
 
 
+class Mean(torch.nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(self.dim, keepdim=True)
+
+
 MODELS = {
     "rows": Rows(),
     "moved": Moved(),
@@ -163,3 +172,12 @@ def test_shapes_of_pieces() -> None:
     matrix, slices = Pieces("matrix", 100, 4, 32), Pieces("slices", 100, 4, 32)
     assert matrix.shape((2, 100)) == (1, 2, 4, 32) and matrix.shape((1, 1, 2, 1)) == (1, 2, 1, 1)
     assert slices.shape((2, 100)) == (1, 4, 2, 32) and slices.shape((100,)) == (1, 4, 1, 32)
+
+
+@pytest.mark.parametrize("shape", [(1, 40, 20000), (1, 1, 60000), (1, 20000, 40)])
+def test_a_mean_of_more_numbers_than_float16_counts(shape: tuple[int, ...]) -> None:
+    """1 / n is zero in Float16, and the sum is infinite."""
+    x = torch.rand(shape, generator=torch.Generator().manual_seed(0)) + 1
+    dim = -2 if shape[-1] == 40 else -1
+    ((found,),) = Session(Mean(dim), [x], "n150", CompileOptions(default_df_override=DataFormat.Float16)).run()
+    torch.testing.assert_close(found, x.mean(dim, keepdim=True), rtol=0.005, atol=0)

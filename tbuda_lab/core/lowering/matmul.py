@@ -15,6 +15,8 @@ from tbuda_lab.core.lowering.weights import WeightLayout
 
 LOWEST = float("-inf")
 LOWEST_FLOAT16 = -65504.0
+LEAST_FLOAT16 = 2.0**-13
+"""Weight of a mean that Float16 has with all its bits; smaller ones lose bits, and those below 2^-14 are zero."""
 
 
 @lowers("matmul")
@@ -98,11 +100,20 @@ def reduce_sum(
     summed."""
     (x,) = operands
     dim = _negative(op, x)
-    z, rows, cols = x.zrc
     count = x.shape[dim]
     weight = 1.0 if op.type == "reduce_sum" else 1.0 / count
     if count == 1:
         return x
+    if ctx.df.family != "a" or weight >= LEAST_FLOAT16:
+        return _sum_along(ctx, x, dim, shape, weight)
+    part = _sum_along(ctx, x, dim, shape, LEAST_FLOAT16)  # 1 / n would be zero
+    factor = ctx.expand(ctx.constant(np.full((1, 1), weight / LEAST_FLOAT16, np.float32)), shape)
+    return ctx.emit(HwBinary("multiply"), [part, factor], shape, zero_r=part.zero_r, zero_c=part.zero_c)
+
+
+def _sum_along(ctx: LoweringContext, x: TileValue, dim: int, shape: Shape, weight: float) -> TileValue:
+    """The sum along a dim, each number times a weight."""
+    z, rows, cols = x.zrc
     lead = (z,) if z > 1 else ()
     x = ctx.finite_padding(x, rows=dim == -2, cols=dim == -1)
     if dim == -1:
@@ -130,7 +141,7 @@ def reduce_sum(
 def _weights(ctx: LoweringContext, values: np.ndarray, weight: float) -> TileValue:
     """The constant of a sum, or of a mean, whose weights may be rounded together."""
     constant = ctx.constant(values)
-    if weight != 1.0:
+    if weight not in (1.0, LEAST_FLOAT16):
         ctx.out[constant.node].attrs[SHARES] = True
     return constant
 

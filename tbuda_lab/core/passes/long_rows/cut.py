@@ -133,9 +133,10 @@ class Cut:
             name = self.lowest.setdefault(source, b.add(name, self._mask(r, node, pieces, True)))
         first, second = pieces.dims
         step: type[Reduce] = ReduceMax if isinstance(op, ReduceMax) else ReduceSum
-        name = b.op(step(second), b.op(step(first), name))
-        if isinstance(op, ReduceAvg):
-            name = b.multiply(name, 1.0 / pieces.size)
+        mean = isinstance(op, ReduceAvg)  # of each piece first: the sum of a row and 1 / size may lie outside a format
+        name = b.op(step(second), b.op(ReduceAvg(first) if mean else step(first), name))
+        if mean:
+            name = b.multiply(name, pieces.width / pieces.size)
         self.narrow[node.name] = name, pieces
         return b.reshape(name, node.shape)
 
