@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers.session_hub import hub_of
 from tests.browser.bare import Bare, bare_page
@@ -144,6 +146,18 @@ def test_the_grid_takes_the_room_that_is_free(
             expect(inspector).to_be_visible()
             page.locator("[data-tb-action=dock-inspector]").click()
         page.screenshot(path=shots / f"grid_room_{size[0]}_dark.png")
+        # with the panel of a search, and all that it found
+        page.locator(f"{GRID} [data-tb-action=optimise]").click()
+        bare.sees("[data-tb-view=search] [data-tb-action=search-start]")
+        until(page, lambda: box_of(drawing)["height"] >= 0.4 * (size[1] - 60))
+        changes = [["shape", f"0.down.matmul: 1×{k} → 2×{k}", "0.down.matmul", "", 100.0] for k in range(1, 40)]
+        meta = {"rev": 1, "running": False, "seconds": 20, "elapsed": 20.0, "kept": True, "changes": changes}
+        columns = {"time": [0.0, 9.0], "cycles": [300.0, 280.0], "step": [0, 9]}
+        bare.hub.publish([Frame("search", meta, {k: np.array(v, dtype="<f8") for k, v in columns.items()})])
+        bare.sees("[data-tb-view=search] [data-tb-change='38']")
+        until(page, lambda: box_of(drawing)["height"] >= 0.4 * (size[1] - 60))
+        assert drawing.evaluate(SMALLEST) >= 10.9
+        page.screenshot(path=shots / f"grid_room_search_{size[0]}_dark.png")
         assert page.errors == []
 
 
