@@ -41,7 +41,7 @@ from tbuda_lab.core.placer.state import StartedPlacement
 
 MAX_TRIALS = 2
 """How often epochs are chosen for the whole model again, with groups cut."""
-MAX_OPS = 900
+MAX_OPS = 1500
 """For a larger graph they are not."""
 CLEAR = 0.01
 """By which part of its cycles a layer has to be faster one way for the rest of the model not to be looked at. Over the

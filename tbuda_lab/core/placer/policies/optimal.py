@@ -49,7 +49,6 @@ from tbuda_lab.core.placer.policies.pipelining import pipeline_epoch, without_fu
 from tbuda_lab.core.placer.policies.portfolio import CutoffReached
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
-from tbuda_lab.core.placer.stalls.epoch_throughput import throughput
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
 from tbuda_lab.core.placer.stalls.stall_repair import is_held_up, with_least_stall_cycles, with_stall_cycles
 
@@ -67,9 +66,6 @@ _LONG = 1700
 """Ops of a training schedule from which on its parts are cut alike from layer to layer, and the search ends when little
 is left to gain. On one wormhole_b0, 12 layers of BERT-base with AdamW (1,813 ops): that takes a tenth less time, the
 step is 0.6 % slower; with 3,153 ops it took a fifth less and the step was 2.5 % faster."""
-_MANY_OPS = 900
-"""Ops of a schedule without parts from which on epochs are chosen as if no full buffer held them up, and only those
-that are taken are repaired: for a MaxViT of 11 blocks most of a compile went into repairs of others."""
 _NEAR_ENOUGH = 0.005
 """Part of what all epochs cost by which those of a long schedule may be dearer than they are thought to be at best.
 Half of AdamW's search for BERT-base went into the last 0.1 %."""
@@ -97,7 +93,6 @@ class Optimal:
         self.finished: set[tuple[int, int]] = set()  # runs whose segment is polished and priced
         self.slack: tuple[list[float], list[float]] = ([], [])  # of placed over bound, of finished over placed
         self._long = bool(problem.phase) and len(problem.order) >= _LONG
-        self._many = not self._long and len(problem.order) >= _MANY_OPS
         begins = first_of_each(problem.order, problem.phase) if self._long else frozenset()
         self._layers = equal_layers(problem.kinds, [at for at, op in enumerate(problem.order) if op in begins] or (0,))
 
@@ -211,7 +206,7 @@ class Optimal:
     def _near(self, cost: float) -> bool:
         """Whether a long schedule has a path of finished epochs that is hardly dearer than what the best one is thought
         to cost."""
-        if not (self._long or self._many) or not np.isfinite(cost):
+        if not self._long or not np.isfinite(cost):
             return False
         return cheapest_path(self._costs.costs(None))[1] <= (1 + _NEAR_ENOUGH) * cost
 
@@ -347,11 +342,8 @@ class Optimal:
     def ready(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """An epoch with the cores that are left, and priced. Where full buffers hold it up all the same, it is also
         tried with ops that do not take turns with their readers: with cores left for nops, and if that does not help
-        with all cores. Of very many ops see `_MANY_OPS`."""
-        full = self._use_spare_cores(segment, upstream_rows)
-        if self._many and not throughput(self.problem, full).deadlocked:
-            return with_least_stall_cycles(self.problem, full)
-        ready = with_stall_cycles(self.problem, full, upstream_rows)
+        with all cores."""
+        ready = with_stall_cycles(self.problem, self._use_spare_cores(segment, upstream_rows), upstream_rows)
         if not is_held_up(self.problem, ready, upstream_rows):
             return ready
         nops = nop_cores(self.problem, ready)
@@ -375,7 +367,7 @@ class Optimal:
             polished = self.lighter(polished, upstream_rows)
         if self.runs.waiting.counts_fill:
             polished = settle_preloads(self.problem, polished, upstream_rows)
-        if self.runs.waiting.counts_fill and not (self._long or self._many):
+        if self.runs.waiting.counts_fill and not self._long:
             polished = use_spare_cores(self.problem, polished, upstream_rows, nops)
         return polished
 
@@ -425,7 +417,7 @@ class Optimal:
         key = problem.structure(first, last), segment.rows
         result = self.runs.memory.streaming_epochs.get(key)
         if result is None:
-            full = use_spare_cores(problem, segment, {}) if self._long or self._many else segment
+            full = use_spare_cores(problem, segment, {}) if self._long else segment
             result = self.runs.memory.streaming_epochs[key] = with_stall_cycles(
                 problem, pipeline_epoch(problem, full, {})
             )
