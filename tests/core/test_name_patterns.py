@@ -108,7 +108,9 @@ def test_the_options_of_a_file_cannot_hang_a_compile() -> None:
 
 def test_the_rules_of_a_file_cannot_hang_the_look_for_an_error() -> None:
     """What a session file may say of formats, read again by *Find error*."""
-    options = CompileOptions(precision=(PrecisionRule(name=r"(a|a)*!", output_df=DataFormat.Float16_b),))
+    options = CompileOptions(
+        precision=(PrecisionRule(reason="of a file", name=r"(a|a)*!", output_df=DataFormat.Float16_b),)
+    )
     result = types.SimpleNamespace(options=options, overrides=())
     node = Node("a" * 120, NodeKind.OP, (1, 1, 32, 32), Exp(), (Edge("x"),), df=DataFormat.Float32)
     assert asked_format(result, node) is DataFormat.Float32  # type: ignore[arg-type]
