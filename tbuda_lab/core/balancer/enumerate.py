@@ -19,8 +19,8 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.balancer.routes import output_buffer_rules
 from tbuda_lab.core.balancer.streams import within_streams
 from tbuda_lab.core.balancer.types import CANDIDATE, Reason
+from tbuda_lab.core.cost import Table, fused_share
 from tbuda_lab.core.cost import cycles as cost_cycles
-from tbuda_lab.core.cost import fused_share
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.lowering.fused_steps import Block, inner_block, intermediate_tiles, plan, step_block
@@ -206,7 +206,7 @@ def enumerate_candidates(
     alike = alike[at]
     if options.default_dram_parameters is False and choice.dram_parameters is None:
         _preload_all_that_fit(rows, alike, rows["prologue"] & np.uint32(ENCODING - 1))
-    _cycles(profile, device, rows)
+    price_rows(profile, device, rows)
     return rows
 
 
@@ -364,12 +364,12 @@ def _settle_buffers(profile: OpProfile, device: DeviceSpec, choice: Choice, rows
     rows["reason"][legal & over & (fixed <= limit)] = Reason.INPUT_BUFFER_ALLOCATION
 
 
-def _cycles(profile: OpProfile, device: DeviceSpec, rows: np.ndarray) -> None:
+def price_rows(profile: OpProfile, device: DeviceSpec, rows: np.ndarray, table: Table | None = None) -> None:
+    """Writes the kernel cycles of rows (n,) CANDIDATE, by the coefficients of the device's arch or of `table`."""
     op = profile.op
     t, m, n, ur, uc = (rows[f].astype(np.int64) for f in ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c"))
-    block = partial(
-        cost_cycles, arch=device.arch, fidelity=profile.fidelity, t=t, mblock_m=m, mblock_n=n, ublock_r=ur, ublock_c=uc
-    )
+    shape = {"t": t, "mblock_m": m, "mblock_n": n, "ublock_r": ur, "ublock_c": uc}
+    block = partial(cost_cycles, arch=device.arch, fidelity=profile.fidelity, table=table, **shape)
     step = partial(block, df=profile.operands[0].df, acc_df=profile.acc_df)
     if isinstance(op, HwFused):
         rows["cycles"] = _fused_cycles(op, device, step, (m, n, ur, uc), rows)
