@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.constraints import Break, Constraints
 from tbuda_lab.core.device import load_device
+from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.lowering.hw_ops import HwUnary
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.placer import Outcome, place_and_repair
 from tbuda_lab.core.placer.model.chip_stages import epoch_cost
 from tbuda_lab.core.placer.model.edge_compatibility import EdgeCompatibility
 from tbuda_lab.core.placer.model.problem import Problem
@@ -19,8 +22,11 @@ from tbuda_lab.core.placer.model.schedule import schedule
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, place_rows
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.search.large_neighbourhood import search_on
+from tbuda_lab.core.placer.stalls.epoch_throughput import Trial
 from tbuda_lab.core.placer.stalls.stall_repair import with_stall_cycles
-from tests.placer.graphs import Sketch, linear
+from tbuda_lab.core.placer.steps import STEPS, Step, shorten_first_input
+from tests.placer.graphs import Sketch, encoder, linear
+from tests.placer.test_place import check
 
 LAYERS = 4
 
@@ -108,3 +114,27 @@ def test_every_op_stays_in_an_epoch_while_epochs_are_put_together() -> None:
         ends = [(s.first, s.last) for s in search_on(problem, segments, steps).segments]
         assert [first for first, _ in ends] == [0, *(last for _, last in ends[:-1])]
         assert ends[-1][1] == len(order)
+
+
+# -- one input ---------------------------------------------------------------------------------------------------------
+def _placed(microbatch: int, steps: Sequence[Step]) -> Outcome:
+    graph, device, options = encoder(2), load_device("wormhole_b0"), CompileOptions(microbatch=microbatch)
+    return place_and_repair(graph, op_models(graph, device, options), device, options, steps=steps)
+
+
+def test_one_input_is_through_sooner_and_the_simulator_says_the_same() -> None:
+    before = _placed(1, [step for step in STEPS if step is not shorten_first_input])
+    after = _placed(1, STEPS)
+    times = []
+    for outcome in (before, after):
+        trial = Trial(outcome.graph, outcome.placement, load_device("wormhole_b0"), {})
+        assert outcome.placement.report is not None and outcome.placement.report.objective is not None
+        times.append(simulate(trial, 1).cycles)
+        assert outcome.placement.report.objective.time == pytest.approx(times[-1], rel=1e-6)
+    assert times[1] < 0.99 * times[0]
+    check(after.graph, load_device("wormhole_b0"), after.placement)
+
+
+def test_a_batch_is_left_as_it_was() -> None:
+    before = _placed(16, [step for step in STEPS if step is not shorten_first_input])
+    assert _placed(16, STEPS).placement.ops == before.placement.ops

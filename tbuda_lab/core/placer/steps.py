@@ -167,6 +167,30 @@ def let_flow(state: PlacementState) -> PlacementState:
     return state
 
 
+def shorten_first_input(state: PlacementState) -> PlacementState:
+    """Other candidates in the epochs of a run of one input, whose time is that of its way through them: a short search
+    over the rows of every epoch that differs from the others, taken where it gains enough."""
+    problem, segments, options = state.problem, state.segments, state.context.options
+    alone = all(problem.inputs(s.first) == 1 for s in segments) and len(set(problem.phase.values())) < 2
+    repairs = options.enable_fork_join_buffering and options.counts_fill
+    if not alone or state.policy != "Optimal" or not repairs:
+        return state
+    different = {(problem.structure(s.first, s.last), s.rows) for s in segments}
+    went = search_on(
+        problem,
+        segments,
+        _STEPS_OF_AN_EPOCH * len(different),
+        check=lambda fraction: state.context.check(0.89 + 0.01 * fraction, "shortening the way of the first input"),
+        moves=False,
+        name="first input",
+        kinds=("sooner", "joint", "rows", "stream"),
+    )
+    trial = repair_stalls(went.problem, went.segments)
+    if _time(trial.problem, trial.segments) > _WORTH_SHORTENING * _time(problem, segments):
+        return state
+    return state.with_epochs(trial.problem, trial.segments, trial.edits, trial.notes)
+
+
 def search_further(state: PlacementState) -> PlacementState:
     """The epochs after a search (see `search_on`), repaired, where that finds faster ones; with `optimise_rounds` after
     one search for each, from where the one before ended. Its limits are those of the context: a problem that was begun
@@ -220,6 +244,10 @@ def _search_round(state: PlacementState, name: str) -> PlacementState:
     return dataclasses.replace(state, curve=curve)
 
 
+_STEPS_OF_AN_EPOCH = 8
+"""Steps of the search at one input for each epoch that no other one is equal to."""
+_WORTH_SHORTENING = 0.99
+"""Of the time before, what the search at one input has to come to."""
 _KEPT_ROUNDS = 8
 """Searches whose end is kept, for one that goes on from there under other options of the search."""
 
@@ -311,7 +339,7 @@ def _time(problem: Problem, segments: Sequence[Segment]) -> float:
     return float(sum(epoch_cost(problem, s) for s in segments))
 
 
-_FASTER: tuple[Step, ...] = (merge_refused, repair_full_buffers, let_flow, search_further)
+_FASTER: tuple[Step, ...] = (merge_refused, repair_full_buffers, let_flow, shorten_first_input, search_further)
 
 STEPS: tuple[Step, ...] = (reach_neighbours, *_FASTER, keep_links, drop_refused_preloads)
 """What follows on `choose_feasible`, in this order: first what the chips demand, then what makes epochs faster."""

@@ -73,6 +73,8 @@ _LIMITS = (1.0, 1.0, 1.0, 1.05, 1.15, 1.3)
 """Of its slowest op, what an epoch that is to be filled sooner may take."""
 _STREAM_LIMITS = (1.0, 1.0, 0.97, 0.93, 1.04, 1.1)
 _SOONER_LIMITS = (1.0, 1.0, 1.0, 0.97, 0.94, 0.9)
+_ONE_INPUT_LIMITS = (1.0, 1.2, 1.5, 2.0, 3.0)
+"""The same where no second input waits for the slowest op of the first: it may be slower where others gain by that."""
 _VISITS = 2
 """Of every op of an epoch, how often one is looked at in a step that fills it sooner."""
 _CORE_PRICES = (0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 3.0)
@@ -108,15 +110,18 @@ def search_on(
     found: Found = lambda done, cycles, problem, segments: None,
     enough: Callable[[], bool] = lambda: False,
     name: str = "",
+    kinds: Collection[str] = (),
 ) -> SearchResult:
     """The best of `steps` steps from a placement of priced epochs, or of as many as `seconds` allow (0 steps: no other
     limit). pairs, still: as for swaps. check: called with the part of the steps, or of the time, that is over; it may
     raise to cancel. moves: whether ops may move over a cut. found: called after every gain with the steps done, what it
     came to and the epochs. enough: asked before every step whether to end with what there is. name: searches of
-    other names draw other steps. Raises `ValueError` without any limit."""
+    other names draw other steps. kinds: of the steps, all of `_KINDS` where none are named. Raises `ValueError` without
+    any limit."""
     if not steps and seconds is None:
         raise ValueError("a search without an end: give steps or seconds")
-    return _Search(problem, segments, pairs, still, moves, name).run(steps, seconds, check, found, enough)
+    search = _Search(problem, segments, pairs, still, moves, name, kinds)
+    return search.run(steps, seconds, check, found, enough)
 
 
 class _Search:
@@ -128,8 +133,10 @@ class _Search:
         still: Collection[str],
         moves: bool,
         name: str,
+        kinds: Collection[str] = (),
     ) -> None:
         self.problem, self.segments = problem, list(segments)
+        self._kinds = {kind: entry for kind, entry in _KINDS.items() if not kinds or kind in kinds}
         self._seed = f"{problem.options.seed}/{name}/" if name else f"{problem.options.seed}/"
         self.policy = Optimal(problem, lambda fraction: None)
         self.value = self._value(self.segments)
@@ -196,7 +203,7 @@ class _Search:
     def _kind(self, drawn: random.Random) -> str:
         """What the next step changes."""
         hopes: dict[str, float] = {}
-        for kind, (work, hope) in _KINDS.items():
+        for kind, (work, hope) in self._kinds.items():
             if kind != "move" or (len(self.segments) > 1 and self._moving):
                 gain, count, taken = self._gained.get(kind, (0.0, 1.0, 0))
                 hopes[kind] = (taken * gain / count + _BELIEF * hope) / (taken + _BELIEF) / work
@@ -329,7 +336,8 @@ class _Search:
 
     def _sooner_of(self, segment: Segment, upstream_rows: Mapping[int, int], drawn: random.Random) -> Segment | None:
         """A cheaper epoch made so."""
-        limit = segment.limiter_cycles * drawn.choice(_SOONER_LIMITS)
+        alone = self.problem.inputs(segment.first) == 1
+        limit = segment.limiter_cycles * drawn.choice(_ONE_INPUT_LIMITS if alone else _SOONER_LIMITS)
         way = Sooner(self.problem, segment, upstream_rows, limit, drawn, self._waits)
         other = way.run(_VISITS * (segment.last - segment.first))
         other = None if other is None else with_stall_cycles(self.problem, other, upstream_rows)
