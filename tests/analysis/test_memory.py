@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tbuda_lab.core.analysis.memory import DramMap
+from tbuda_lab.core.analysis.memory import KINDS, DramMap
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
@@ -19,6 +19,7 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.analysis_frames import GAP, bent_axis, memory_frame
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.placer import plan_queues
 from tbuda_lab.core.session import QueueChannel, Session
 from tests.session.models import encoder
 
@@ -67,19 +68,17 @@ def session(request: pytest.FixtureRequest) -> Session:
     return session
 
 
-def test_the_parts_of_l1_are_what_the_candidate_says(session: Session) -> None:
+def test_the_parts_of_l1_are_what_the_placer_counts(session: Session) -> None:
     placement = session.result.placement
-    sums = {"l1_output": "output", "l1_intermed": "intermediate", "l1_param": "parameter", "l1_input": "input"}
+    planner = plan_queues(session.placed().problem, placement.ops, None, placement.input_buffers)
+    planner.plan()
+    counts = planner.core_loads()
     for op in placement.ops:
         result, row = session.l1(op), placement.candidate(op)
-        epoch, sources = placement.ops[op].epoch, session.result.lowered[op].sources
-        # what a queue feeds is staged beside its buffer, and where a short branch waits the buffer is wider
-        beside = any(s not in placement.ops or placement.ops[s].epoch != epoch for s in sources)
-        widened = beside or op in placement.input_buffers
-        for field, kind in sums.items():
-            got = sum(p.bytes for p in result.parts if p.kind == kind)
-            assert got == int(row[field]) or (widened and kind == "input" and got >= int(row[field])), (op, kind)
-        assert widened or result.used == int(row["l1_total"])
+        size = {kind: sum(p.bytes for p in result.parts if p.kind == kind) for kind in KINDS}
+        assert result.used - size["headers"] == counts[op][1]
+        assert 0 < size["output"] <= int(row["l1_output"]) and size["intermediate"] <= int(row["l1_intermed"])
+        assert sum(size.values()) == result.used
         assert result.used + result.free + result.reserved == result.size == session.device.l1_size
         assert result.largest_hole == result.free >= 0
 
@@ -107,7 +106,7 @@ def test_operands_have_the_buffers_that_were_asked_for(bert: Session) -> None:
         row = bert.compile().placement.candidate(op)
         now = {(p.kind, p.operand): p.bytes for p in bert.l1(op).parts}
         assert now["input", 0] >= max(4 * int(row["ublock_r"]) * int(row["u_kt"]), 16) * tile
-        assert bert.l1(op).used == int(row["l1_total"])
+        assert bert.l1(op).used <= int(row["l1_total"])
     finally:
         bert.undo()
         bert.compile()

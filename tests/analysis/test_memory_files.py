@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.analysis.memory import FileMemory
+from tbuda_lab.core.analysis.memory import NetlistMemory
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import tile_bytes
@@ -28,11 +28,11 @@ def session() -> Session:
 
 
 @pytest.fixture(scope="module")
-def memory(session: Session) -> FileMemory:
-    return FileMemory(netlists.loads(netlists.dumps(session.compile().netlist)), session.device)
+def memory(session: Session) -> NetlistMemory:
+    return NetlistMemory(netlists.loads(netlists.dumps(session.compile().netlist)), session.device)
 
 
-def test_queues_lie_where_the_compile_put_them(session: Session, memory: FileMemory) -> None:
+def test_queues_lie_where_the_compile_put_them(session: Session, memory: NetlistMemory) -> None:
     compiled, read = session.dram(), memory.dram()
     assert set(read.queues) == set(compiled.queues)
     same = {"epoch_to_epoch": "e2e"}
@@ -45,17 +45,10 @@ def test_queues_lie_where_the_compile_put_them(session: Session, memory: FileMem
         assert same.get(got.queue.kind, got.queue.kind) in (use.queue.kind, "parameter", "constant"), name
 
 
-def test_outputs_and_preloaded_parameters_are_those_of_the_compile(session: Session, memory: FileMemory) -> None:
-    """As the check counts, so at most what candidates count: they take the whole output buffer and the worst feed."""
+def test_the_buffers_of_a_core_are_those_of_the_compile(session: Session, memory: NetlistMemory) -> None:
     for op in session.compile().placement.ops:
         compiled, read = session.l1(op), memory.l1(op)
-
-        def of(allocations: object, kind: str) -> int:
-            return sum(p.bytes for p in allocations.parts if p.kind == kind)  # type: ignore[attr-defined]
-
-        assert 0 < of(read, "output") <= of(compiled, "output"), op
-        assert sum(of(read, k) for k in ("input", "staging", "relay")) <= of(compiled, "input"), op
-        assert of(read, "headers") == of(compiled, "headers"), op
+        assert read == compiled and any(p.kind == "output" and p.bytes for p in read.parts), op
         ends = [p.start + p.bytes for p in read.parts]
         assert [p.start for p in read.parts] == [read.reserved, *ends[:-1]], op
 
@@ -63,7 +56,7 @@ def test_outputs_and_preloaded_parameters_are_those_of_the_compile(session: Sess
 def test_bytes_and_readers_counted_by_hand() -> None:
     n = b.build([b.op("first", "nop", ["x"], grid=(2, 2)), b.op("second", "exp", ["x"], loc=(4, 4))], {"x": (1, 2, 2)})
     device = load_device("wormhole_b0")
-    result = FileMemory(n, device).dram([100.0])
+    result = NetlistMemory(n, device).dram([100.0])
 
     def entry(name: str) -> int:
         queue = n.queues[name]
@@ -89,7 +82,7 @@ def test_what_overlaps_is_said_to_share() -> None:
     at = n.queues["x"].buffers[0]
     n.queues["y"].buffers = [QueueBuffer(at.channel, at.address + 32)]
     n.queues["z"].buffers = [QueueBuffer(at.channel + 1, at.address)]
-    shares = {name: use.shares for name, use in FileMemory(n, load_device("wormhole_b0")).dram().queues.items()}
+    shares = {name: use.shares for name, use in NetlistMemory(n, load_device("wormhole_b0")).dram().queues.items()}
     assert (shares["x"], shares["y"], shares["z"]) == (True, True, False)
 
 
@@ -109,7 +102,7 @@ def test_a_broken_file_gives_a_frame(channel: int, address: int, entries: int, c
     assert np.all((x >= 0) & (x + w <= 1 + 1e-9))
 
 
-def test_a_name_that_is_no_op_is_refused(memory: FileMemory) -> None:
+def test_a_name_that_is_no_op_is_refused(memory: NetlistMemory) -> None:
     with pytest.raises(InputError, match="not an op of the netlist"):
         memory.l1("nobody")
 
@@ -119,7 +112,7 @@ def test_kinds_of_a_core_are_those_of_the_rules() -> None:
     whose second operand is preloaded through a TM keeps it as it lies, beside its buffer (routing.md#l1-of-a-core)."""
     tile = 2080
     device = load_device("wormhole_b0")
-    plain = FileMemory(b.unary("nop"), device).l1("op0")
+    plain = NetlistMemory(b.unary("nop"), device).l1("op0")
     assert [(p.kind, p.bytes) for p in plain.parts] == [("output", 8 * tile), ("input", 32 * tile)]
     n = b.build(
         [
@@ -137,5 +130,5 @@ def test_kinds_of_a_core_are_those_of_the_rules() -> None:
     for item in n.programs[0].instructions:
         if isinstance(item, Execute):
             item.settings["w"].fields["prologue"] = True
-    parts = [(p.kind, p.operand, p.bytes) for p in FileMemory(n, device).l1("mm").parts]
+    parts = [(p.kind, p.operand, p.bytes) for p in NetlistMemory(n, device).l1("mm").parts]
     assert ("parameter", -1, 256 * tile) in parts and ("input", 1, 2 * 4 * 16 * tile) in parts

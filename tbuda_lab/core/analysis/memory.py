@@ -9,23 +9,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import Traffic, traffic
-from tbuda_lab.core.balancer.l1 import operand_bytes, picker_bytes, preloads, preloads_encoding, streamed_encoding_bytes
-from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.l1 import preloads
 from tbuda_lab.core.balancer.types import OpModels, QueuePlacement
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.epochsim.costs import SimulatedCompile
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.lowering.edits import queued_ports
-from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul
 from tbuda_lab.core.netlist.check.cores import kind_text
 from tbuda_lab.core.netlist.cores.epochs import EpochCores, epoch_cores
 from tbuda_lab.core.netlist.schema import Execute, NetGraph, Netlist, NetOp, Queue
 from tbuda_lab.core.netlist.sizes import l1_buffers, queue_buffer_bytes
 from tbuda_lab.core.netlist.tables import Tables, queue_groups
 
-KINDS = ("output", "intermediate", "parameter", "input", "headers")
+KINDS = ("output", "intermediate", "parameter", "input", "staging", "relay", "headers", "state", "overlay")
+"""Kinds of an op's buffers, as the check counts them (rule R6): staging is of reads from DRAM, relays
+are of gathers and multicasts, state is that of queues, overlay what one takes beyond its 64 KiB."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,57 +63,16 @@ class L1Map:
         return max(s - e for e, s in zip(ends, starts, strict=True))
 
 
-def l1_map(result: SimulatedCompile, op: str) -> L1Map:
-    """The buffers of an op. Raises `InputError` for a name that is not placed."""
+def l1_maps(result: CompileResult) -> list[L1Map]:
+    """The buffers of every op of a compile on the fullest of its cores, as the check counts them (rule R6)."""
+    return NetlistMemory(result.netlist, result.device).all_l1()
+
+
+def l1_map(result: CompileResult, op: str) -> L1Map:
+    """The buffers of one op; see `l1_maps`. Raises `InputError` for a name that is not placed."""
     if op not in result.placement.ops:
         raise InputError(f"{op!r} is not an op of the placement")
-    placement, device = result.placement, result.device
-    table, at = placement.models[op], placement.ops[op].row
-    rows = table.rows[at : at + 1]
-    row = rows[0]
-    buffers: list[tuple[str, int, str, int]] = [("output", -1, op, int(row["l1_output"]))]
-    buffers.append(("intermediate", -1, op, int(row["l1_intermed"])))
-    if table.profile is None:
-        buffers += [("parameter", -1, "", int(row["l1_param"])), ("input", -1, "", int(row["l1_input"]))]
-    else:
-        buffers += _operands(result, op, table.profile, rows)
-        buffers.append(("headers", -1, "", table.profile.headers))
-    parts = []
-    address = device.l1_reserved
-    for kind, operand, source, size in sorted(buffers, key=lambda p: KINDS.index(p[0])):
-        if size:
-            parts.append(L1Part(kind, operand, source, size, address))
-            address += size
-    return L1Map(op, device.l1_size, device.l1_reserved, tuple(parts))
-
-
-def _operands(
-    result: SimulatedCompile, op: str, profile: OpProfile, rows: np.ndarray
-) -> list[tuple[str, int, str, int]]:
-    align = result.device.tile_align
-    multiplier = result.input_factors.get(op, {})
-    wider = result.placement.input_buffers.get(op, ())
-    operands = []
-    for port, (operand, edge) in enumerate(zip(profile.operands, result.lowered[op].inputs, strict=True)):
-        fed, staged, parameter = (int(v[0]) for v in operand_bytes(profile, port, rows, multiplier, align))
-        fed += staged if _is_queued(result, op, port) else 0
-        if port < len(wider):  # a short branch of a fork waits here
-            fed = max(fed, wider[port] * tile_bytes(operand.df, align=align))
-        operands += [("parameter", port, edge.source, parameter), ("input", port, edge.source, fed)]
-    if isinstance(profile.op, HwSparseMatmul):
-        tiles, encoding = picker_bytes(profile, rows, align)
-        operands.append(("parameter", -1, f"lc.sparse_tiles.{op}", tiles))
-        resident = bool(preloads_encoding(rows)[0])
-        size = encoding if resident else streamed_encoding_bytes(encoding, align)
-        operands.append(("parameter" if resident else "input", -1, f"lc.sparse_encoding.{op}", int(size[0])))
-    return operands
-
-
-def _is_queued(result: SimulatedCompile, op: str, port: int) -> bool:
-    """Whether a queue feeds an operand: the host's, a parameter's, or one behind an op of another epoch."""
-    ops, node = result.placement.ops, result.lowered[op]
-    writer = ops.get(node.inputs[port].source)
-    return writer is None or writer.epoch != ops[op].epoch or port in queued_ports(node)
+    return NetlistMemory(result.netlist, result.device).l1(op)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,11 +236,7 @@ def demand_of(uses: dict[str, QueueUse], epochs: int, device: DeviceSpec) -> np.
     return demand
 
 
-FILE_KINDS = ("output", "intermediate", "parameter", "input", "staging", "relay", "headers", "state", "overlay")
-"""Kinds of buffers of a file's ops, as the check counts them (rule R6): those of a compile, staging of reads from DRAM,
-relays of gathers and multicasts, the state of queues, and what an overlay takes beyond its 64 KiB."""
-
-_FILE_KIND = {
+_KIND = {
     "intermediates": "intermediate",
     "dram_io": "staging",
     "prologue_before_tms": "parameter",
@@ -300,7 +252,7 @@ _MOST_ENTRIES = (1 << 31) - 1
 
 
 @dataclasses.dataclass(frozen=True)
-class FileMemory:
+class NetlistMemory:
     """What lies in the memories of a netlist's chips; worked out when it is asked for."""
 
     netlist: Netlist
@@ -359,7 +311,7 @@ def _l1(tables: Tables, op: NetOp, device: DeviceSpec, cores: EpochCores, ahead:
         ]
         buffers.append(("headers", -1, kind_text("tile_headers"), cores.headers))
     parts, address = [], device.l1_reserved
-    for kind, operand, source, size in sorted(buffers, key=lambda b: FILE_KINDS.index(b[0])):
+    for kind, operand, source, size in sorted(buffers, key=lambda b: KINDS.index(b[0])):
         if size:
             parts.append(L1Part(kind, operand, source, size, address))
             address += size
@@ -380,7 +332,7 @@ def _on_core(op: NetOp, kinds: dict[str, list[int]], read: bool) -> list[tuple[s
             elif kind == "output" or (kind == "dram_io" and not read and k == 0):
                 buffers.append(("output", -1, op.name, size))
             else:
-                buffers.append((_FILE_KIND.get(kind, kind), -1, kind_text(kind), size))
+                buffers.append((_KIND.get(kind, kind), -1, kind_text(kind), size))
     return buffers
 
 

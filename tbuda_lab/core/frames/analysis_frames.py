@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.analysis.cluster import cluster_map
-from tbuda_lab.core.analysis.memory import FILE_KINDS, KINDS, DramMap, FileMemory, L1Map, dram_map, l1_map
+from tbuda_lab.core.analysis.memory import KINDS, DramMap, L1Map, NetlistMemory, dram_map, l1_maps
 from tbuda_lab.core.analysis.noc import LinkMap
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.frames.frame import Frame, Strings
@@ -35,8 +35,9 @@ def memory_frame(result: Any, rev: int = 0) -> Frame:
     `use_*`: bytes per input that a queue is read and written in an epoch. `load_*`: epoch, channel, bytes per input.
     """
     placement, device = result.placement, result.device
+    maps = {m.op: m for m in l1_maps(result)}
     names = [n for n in placement.schedule if n in placement.ops]
-    return frame_of_maps([l1_map(result, n) for n in names], dram_map(result), device, device.chips, rev)
+    return frame_of_maps([maps[n] for n in names], dram_map(result), device, device.chips, rev)
 
 
 def frame_of_maps(
@@ -45,7 +46,6 @@ def frame_of_maps(
     device: DeviceSpec,
     chips: Sequence[int],
     rev: int = 0,
-    kinds: Sequence[str] = KINDS,
 ) -> Frame:
     """The same columns of memory that was worked out already: of each op, and of the queues."""
     strings = Strings()
@@ -54,7 +54,7 @@ def frame_of_maps(
         "op_used": np.array([m.used for m in maps], dtype="<f8"),
         "op_free": np.array([max(0, m.free) for m in maps], dtype="<f8"),
         "op_hole": np.array([max(0, m.largest_hole) for m in maps], dtype="<f8"),
-        **_parts(maps, strings, kinds),
+        **_parts(maps, strings),
         **_queues(dram, strings),
         **_blocks(dram, device, chips),
         **_loads(dram),
@@ -63,7 +63,7 @@ def frame_of_maps(
         "rev": rev,
         "l1_size": device.l1_size,
         "l1_reserved": device.l1_reserved,
-        "kinds": list(kinds),
+        "kinds": list(KINDS),
         "locations": list(LOCATIONS),
         "capacity": dram.capacity,
         "cycles": list(dram.cycles),
@@ -73,11 +73,11 @@ def frame_of_maps(
     return Frame("memory", meta, columns, strings.table)
 
 
-def _parts(maps: Sequence[L1Map], strings: Strings, kinds: Sequence[str]) -> dict[str, np.ndarray]:
+def _parts(maps: Sequence[L1Map], strings: Strings) -> dict[str, np.ndarray]:
     rows = [(k, p) for k, m in enumerate(maps) for p in m.parts]
     return {
         "part_op": np.array([k for k, _ in rows], dtype="<u4"),
-        "part_kind": np.array([kinds.index(p.kind) for _, p in rows], dtype="u1"),
+        "part_kind": np.array([KINDS.index(p.kind) for _, p in rows], dtype="u1"),
         "part_operand": np.array([p.operand for _, p in rows], dtype="<i2"),
         "part_source": strings.column(p.source for _, p in rows),
         "part_bytes": np.array([p.bytes for _, p in rows], dtype="<f8"),
@@ -198,8 +198,8 @@ def file_memory_frame(n: Netlist, device: DeviceSpec, cycles: Sequence[float] = 
     n: expanded, as the grids show it. cycles: per input of each graph, as `ops_frame` estimates them (`epoch_cycles`);
     of a graph without an estimate (0) the load of channels is not known.
     """
-    memory = FileMemory(n, device)
-    frame = frame_of_maps(memory.all_l1(), memory.dram(cycles), device, memory.chips, 0, FILE_KINDS)
+    memory = NetlistMemory(n, device)
+    frame = frame_of_maps(memory.all_l1(), memory.dram(cycles), device, memory.chips)
     sizes = "those of its fullest core, as the check counts them"
     return dataclasses.replace(frame, meta={**frame.meta, "sizes": sizes})
 

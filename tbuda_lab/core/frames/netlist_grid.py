@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tbuda_lab.core.analysis.memory import FileMemory
+from tbuda_lab.core.analysis.memory import NetlistMemory
 from tbuda_lab.core.cost import cycles, fused_share
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import TbudaError
@@ -131,7 +131,7 @@ def ops_frame(n: Netlist, device: DeviceSpec) -> Frame:
     homes = np.array([epoch[g.name] for g, _ in n.ops()], dtype="<u4")
     chips = np.array([_chip(g.target_device) for g in n.graphs.values()], dtype="<u2")
     boxes = np.array([_box(op) for op in ops], np.int64).reshape(-1, 4)
-    maps = FileMemory(n, device).all_l1()
+    maps = NetlistMemory(n, device).all_l1()
     use = [{kind: sum(p.bytes for p in m.parts if p.kind == kind) for kind in _L1} for m in maps]
     cycles = op_cycles(n, device.arch)
     lines = [s.line if (s := n.source.get(("graphs", g.name, op.name))) else 0 for g, op in n.ops()]

@@ -171,7 +171,8 @@ def shorten_first_input(state: PlacementState) -> PlacementState:
     """Other candidates in the epochs of a run of one input, whose time is that of its way through them: a short search
     over the rows of every epoch that differs from the others, taken where it gains enough."""
     problem, segments, options = state.problem, state.segments, state.context.options
-    alone = all(problem.inputs(s.first) == 1 for s in segments) and len(set(problem.phase.values())) < 2
+    alone = bool(segments) and all(problem.inputs(s.first) == 1 for s in segments)
+    alone = alone and len(set(problem.phase.values())) < 2
     repairs = options.enable_fork_join_buffering and options.counts_fill
     if not alone or state.policy != "Optimal" or not repairs:
         return state
@@ -183,7 +184,7 @@ def shorten_first_input(state: PlacementState) -> PlacementState:
         check=lambda fraction: state.context.check(0.89 + 0.01 * fraction, "shortening the way of the first input"),
         moves=False,
         name="first input",
-        kinds=("sooner", "joint", "rows", "stream"),
+        kinds=("sooner", "preload", "joint", "rows", "stream"),
     )
     trial = repair_stalls(went.problem, went.segments)
     if _time(trial.problem, trial.segments) > _WORTH_SHORTENING * _time(problem, segments):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.analysis.memory import FileMemory
+from tbuda_lab.core.analysis.memory import NetlistMemory
 from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.analysis_frames import file_memory_frame
@@ -82,14 +82,14 @@ def netlist_hub(
     return FileHub([*also, *frames], lambda: memory_of(n, arch, frames)[1])
 
 
-def memory_of(n: Netlist, arch: str | None = None, frames: Sequence[Frame] = ()) -> tuple[FileMemory, Frame]:
+def memory_of(n: Netlist, arch: str | None = None, frames: Sequence[Frame] = ()) -> tuple[NetlistMemory, Frame]:
     """What lies in the memories of a netlist's chips, as calls and as a frame. frames: with the grids (`ops`), whose
     estimates of cycles the load of channels is against."""
     facts = facts_of(arch if arch is not None else leading_arch(n))
     shown = netlists.expand(n, facts.align)
     ops = next((f for f in frames if f.key == "ops"), None)
     cycles = [] if ops is None else ops.columns["epoch_cycles"].tolist()
-    return FileMemory(shown, facts.device), file_memory_frame(shown, facts.device, cycles)
+    return NetlistMemory(shown, facts.device), file_memory_frame(shown, facts.device, cycles)
 
 
 class NetlistFile(View):
@@ -112,7 +112,7 @@ class NetlistFile(View):
         return netlists.check(self.netlist, self.arch, self.profile)
 
     @property
-    def memory(self) -> FileMemory:
+    def memory(self) -> NetlistMemory:
         """`.l1(op)` and `.dram()`: buffers of ops and queues, as far as the file says."""
         return memory_of(self.netlist, self.arch)[0]
 

@@ -12,7 +12,7 @@ import numpy as np
 import traitlets
 
 from tbuda_lab.core import netlist as netlists
-from tbuda_lab.core.analysis.memory import DramMap, FileMemory, L1Map
+from tbuda_lab.core.analysis.memory import DramMap, L1Map, NetlistMemory
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.analysis_frames import memory_frame
@@ -66,7 +66,7 @@ class MemoryView(View):
         return value
 
     def __init__(self, source: Session | str | os.PathLike[str], *, arch: str | None = None, height: int = 0) -> None:
-        self._file: FileMemory | None = None
+        self._file: NetlistMemory | None = None
         if isinstance(source, Session):
             super().__init__(source, height=height)
             if source.result is not None:

@@ -128,6 +128,20 @@ class _EpochRows:
         return cycles
 
 
+def preload_variants(problem: Problem, segment: Segment) -> list[Segment]:
+    """The epoch with one op that preloads other operands, in every such way."""
+    first, last = segment.first, segment.last
+    rows = dict(zip(range(first, last), segment.rows, strict=True))
+    variants: list[Segment] = []
+    for op in rows:
+        for row in _others(problem, op, rows[op]):
+            changed = {**rows, op: row}
+            kernel, limiter, _ = measure(problem, first, last, changed)
+            fields = {"rows": tuple(changed.values()), "kernel_cycles": kernel, "limiter_cycles": limiter}
+            variants.append(dataclasses.replace(segment, **fields))
+    return variants
+
+
 def drop_preloads(problem: Problem, segment: Segment, refused: Mapping[int, int]) -> Segment:
     """The epoch with candidates that differ in what they preload alone, and leave out what is refused: by op the bits
     of `prologue`. Ops without such a candidate stay as they are."""

@@ -28,7 +28,7 @@ from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure, place_rows
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.policies.pipelining import proposal, proposals, streamed_anew
-from tbuda_lab.core.placer.policies.preloading import settle_preloads
+from tbuda_lab.core.placer.policies.preloading import preload_variants, settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import SpareCoreFill
 from tbuda_lab.core.placer.policies.swaps import Pairs, SwapSearch
 from tbuda_lab.core.placer.search.filling_search import Sooner
@@ -56,6 +56,7 @@ _KINDS = {
     "move": (0.3, 0.3),
     "joint": (3.0, 5.0),
     "sooner": (4.0, 7.0),
+    "preload": (2.0, 4.0),
 }
 """What a step changes: about how much work one takes, and what it is thought to gain before there is anything to go by.
 Steps that have gained more for their work lately are drawn more often."""
@@ -137,6 +138,8 @@ class _Search:
     ) -> None:
         self.problem, self.segments = problem, list(segments)
         self._kinds = {kind: entry for kind, entry in _KINDS.items() if not kinds or kind in kinds}
+        if problem.inputs(0) > 1:  # the policy has settled what a batch preloads
+            self._kinds.pop("preload", None)
         self._seed = f"{problem.options.seed}/{name}/" if name else f"{problem.options.seed}/"
         self.policy = Optimal(problem, lambda fraction: None)
         self.value = self._value(self.segments)
@@ -193,6 +196,7 @@ class _Search:
             "window": self._window,
             "joint": self._joint,
             "sooner": self._sooner,
+            "preload": self._preload,
         }
         before = self.value
         step: bool = kinds[kind](drawn)
@@ -344,6 +348,12 @@ class _Search:
         if other is None or epoch_cost(self.problem, other) >= epoch_cost(self.problem, segment) - _LESS:
             return None
         return other
+
+    def _preload(self, drawn: random.Random) -> bool:
+        """One op of an epoch streams what it preloads, or the other way round: which is better for a single input only
+        its way can tell."""
+        at = self._draw_window(drawn, 1)
+        return self._take_best(at, preload_variants(self.problem, self.segments[at]))
 
     def _take_best(self, at: int, variants: Sequence[Segment]) -> bool:
         """Of several variants of an epoch, simulated side by side, the one that is fastest before any repair, where it
