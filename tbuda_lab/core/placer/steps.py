@@ -181,7 +181,7 @@ def shorten_first_input(state: PlacementState) -> PlacementState:
         problem,
         segments,
         _STEPS_OF_AN_EPOCH * len(different),
-        check=lambda fraction: state.context.check(0.89 + 0.01 * fraction, "shortening the way of the first input"),
+        check=lambda fraction: state.context.check(0.9, "shortening the way of the first input"),
         moves=False,
         name="first input",
         kinds=("sooner", "preload", "joint", "rows", "stream"),
