@@ -368,8 +368,17 @@ def price_rows(profile: OpProfile, device: DeviceSpec, rows: np.ndarray, table: 
     """Writes the kernel cycles of rows (n,) CANDIDATE, by the coefficients of the device's arch or of `table`."""
     op = profile.op
     t, m, n, ur, uc = (rows[f].astype(np.int64) for f in ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c"))
-    shape = {"t": t, "mblock_m": m, "mblock_n": n, "ublock_r": ur, "ublock_c": uc}
-    block = partial(cost_cycles, arch=device.arch, fidelity=profile.fidelity, table=table, **shape)
+    block = partial(
+        cost_cycles,
+        arch=device.arch,
+        fidelity=profile.fidelity,
+        t=t,
+        mblock_m=m,
+        mblock_n=n,
+        ublock_r=ur,
+        ublock_c=uc,
+        table=table,
+    )
     step = partial(block, df=profile.operands[0].df, acc_df=profile.acc_df)
     if isinstance(op, HwFused):
         rows["cycles"] = _fused_cycles(op, device, step, (m, n, ur, uc), rows)
