@@ -152,15 +152,15 @@ PAINT = {
 
 def memory_fragment(frame: Frame, channel: int | None = None, limit: int = LIMIT) -> str:
     """A memory frame as an HTML fragment of at most `limit` characters or so. channel: marked."""
-    parts = [_ops(frame)]
-    budget = limit - len(parts[0]) - 20_000
+    parts, queues = [_ops(frame)], _queues(frame)
+    budget = limit - len(parts[0]) - len(queues)
     for chip in frame.meta["chips"]:
         picture = lanes_svg(frame, int(chip), channel)
         budget -= len(picture)
         if budget < 0:
             break
         parts.append(f"<p>DRAM of chip {chip}; stretches that no channel uses are left out (grey).</p>{picture}")
-    return "".join([*parts, _queues(frame)])
+    return "".join([*parts, queues])
 
 
 def lanes_svg(frame: Frame, chip: int, mark: int | None = None) -> str:
@@ -223,11 +223,13 @@ def _ops(frame: Frame) -> str:
     names = frame.text("op_name")
     parts = np.zeros((len(names), len(meta["kinds"])))
     np.add.at(parts, (c["part_op"], c["part_kind"]), c["part_bytes"])
+    there = np.flatnonzero(parts.any(axis=0))  # few models have all kinds of buffers
+    kinds = [meta["kinds"][kind] for kind in there.tolist()]
     order = np.argsort(-c["op_used"], kind="stable")[:TABLE_ROWS].tolist()
-    head = "".join(f"<th>{t}</th>" for t in ("op", *meta["kinds"], "used", "of L1 for buffers", "free"))
+    head = "".join(f"<th>{t}</th>" for t in ("op", *kinds, "used", "of L1 for buffers", "free"))
     body = "".join(
         f"<tr><td title='{escape(names[k], True)}'>{escape(short_name(names[k]))}</td>"
-        + "".join(f"<td>{size_text(v) if v else ''}</td>" for v in parts[k].tolist())
+        + "".join(f"<td>{size_text(v) if v else ''}</td>" for v in parts[k, there].tolist())
         + f"<td>{size_text(c['op_used'][k])}</td><td>{100 * c['op_used'][k] / room:.0f} %</td>"
         f"<td>{size_text(c['op_free'][k])}</td></tr>"
         for k in order

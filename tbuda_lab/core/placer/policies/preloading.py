@@ -137,8 +137,8 @@ def preload_variants(problem: Problem, segment: Segment) -> list[Segment]:
         for row in _others(problem, op, rows[op]):
             changed = {**rows, op: row}
             kernel, limiter, _ = measure(problem, first, last, changed)
-            fields = {"rows": tuple(changed.values()), "kernel_cycles": kernel, "limiter_cycles": limiter}
-            variants.append(dataclasses.replace(segment, **fields))
+            chosen = tuple(changed.values())
+            variants.append(dataclasses.replace(segment, rows=chosen, kernel_cycles=kernel, limiter_cycles=limiter))
     return variants
 
 
