@@ -419,103 +419,41 @@ def trace(
     (loss, logits) begin at the loss alone, as the tutorials need it. Raises `ValueError` for an unknown mapping,
     `IndexError` for a loss that is not an output, `SpatialMappingError`.
     """
-    check_mapping(mapping)
-    if spatial_batches < 1:
-        raise ValueError(f"num_spatial_batches is at least 1, not {spatial_batches}")
-    if spatial_batches > 1 and mapping != "spatial":
-        raise ValueError("num_spatial_batches needs mapping='spatial'")
-    items = list(inputs.items()) if isinstance(inputs, Mapping) else [(name_of(t, k), t) for k, t in enumerate(inputs)]
-    items = [(key, value) for key, value in items if value is not None or not isinstance(inputs, Mapping)]
-    for key, value in items:
-        warn_of_memory(key, value)
-    every = [None if value is None else sample_of(key, value) for key, value in items]
-    samples = tuple(s for s in every if s is not None)
-    arguments: list[Any] = [None if s is None else argument_of(plain(s)) for s in every]
-    if isinstance(inputs, Mapping) and not isinstance(model, OnnxModel):
-        samples, arguments = by_keyword(model, {key: s for (key, _), s in zip(items, samples, strict=True)})
-        arguments = [argument_of(a) if isinstance(a, torch.Tensor) else a for a in arguments]
-    masks: WithMasks | None = None
+    _check_settings(mapping, spatial_batches, op_by_op)
+    samples, arguments = _arguments(model, inputs)
     title = f"{prefix or ''}{type(model).__name__.lower()}"
-    if optimizers and not isinstance(model, OnnxModel) and drops_by_function(model, arguments):
-        warnings.warn(
-            "dropout by a function (torch.nn.functional.dropout) is left out of the graph; use nn.Dropout", stacklevel=3
-        )
-    if isinstance(model, OnnxModel):
-        samples = model.in_order(samples)
-        arguments = [plain(s) for s in samples]
-        graph = model.graph(arguments, title)
-    elif optimizers and drops(model):
-        masks = WithMasks(model, arguments)
-        arguments += [torch.ones(shape) for _, shape in masks.calls]
-        graph = frontend.from_torch(masks, tuple(arguments), name=title, trains=bool(optimizers))
-    else:
-        graph = frontend.from_torch(model, tuple(arguments), name=title, trains=bool(optimizers))
-    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
-    outputs = graph.outputs
+    graph, samples, arguments, masks = _graph(model, samples, arguments, title, bool(optimizers))
     losses = _losses(graph, loss_indices)
-    if optimizers and loss_indices is None and len({outputs[k].shape for k in losses}) > 1:
-        listed = ", ".join(f"{k} {tuple(outputs[k].shape)}" for k in losses)
-        warnings.warn(
-            f"the backward pass begins with ones at each of the outputs {listed}; loss_indices= of "
-            "trace_graph says which of them are losses",
-            stacklevel=3,
-        )
-    trained = {id(p) for o in optimizers for group in o.param_groups for p in group["params"] if p.requires_grad}
+    if optimizers and loss_indices is None:
+        _warn_of_losses(graph, losses)
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     count = sum(1 for _ in elements(graph, dict(zip((n.name for n in graph.inputs), tensors, strict=True))))
+    training = _training(graph, model, optimizers, count) if optimizers else None
     options = CompileOptions(
-        default_df_override=DataFormat.Float32, default_accumulate_df=DataFormat.Float32, microbatch=count
+        default_df_override=DataFormat.Float32,
+        default_accumulate_df=DataFormat.Float32,
+        microbatch=count,
+        training=training,
     )
-    training: TrainingOptions | None = None
-    if optimizers:
-        own: list[tuple[str, OptimizerOptions]] = []
-        settings = {id(p): o.core_options(g) for o in optimizers for g in o.param_groups for p in g["params"]}
-        for path, parameter in model.named_parameters():
-            if id(parameter) in trained and path in graph.nodes:
-                graph[path].attrs[TRAINABLE] = True
-                own.append((path, settings[id(parameter)]))
-        if not isinstance(model, OnnxModel):
-            train_tables(graph, {path for path, _ in own}, count)
-            use_batch_statistics(graph, model, count)
-        norms = {o.max_grad_norm for o in optimizers if o.max_grad_norm is not None}
-        if len(norms) > 1:
-            raise ValueError(f"optimizers of one graph have one max_grad_norm, not {sorted(norms)}")
-        norm = next(iter(norms), None)
-        training = TrainingOptions(per_weight=tuple(own), max_grad_norm=norm)
-        options = dataclasses.replace(options, training=training)
-        if early_gradients:
-            options = dataclasses.replace(options, scheduler_policy="LongestPath")
+    if training is not None and early_gradients:
+        options = dataclasses.replace(options, scheduler_policy="LongestPath")
     fingerprint = tuple(print_graph(without_weights(graph, digests=False), origins=False).splitlines()[1:])
     result = compile_graph(graph, load_device(DEVICE), options, ())
     if op_by_op:
-        if mapping == "spatial":
-            raise ValueError("-o0 makes every op a section of its own; it needs mapping='section'")
         breaks = tuple(Override("epoch_break", op, True) for op in result.placement.ops)
         result = compile_graph(graph, result.device, dataclasses.replace(options, enable_auto_fusing=False), breaks)
     if training is not None:
-        flows = {w.name for w in result.weights if w.gradient}
-        idle = [path for path, _ in training.per_weight if path not in flows]
-        if idle:
-            warnings.warn(
-                f"nothing flows back to {', '.join(idle)}: no run changes what an optimizer has of them", stacklevel=3
-            )
+        _warn_of_idle_weights(result, training)
     by_section = result if mapping == "spatial" else None
     if mapping == "spatial":
         result = map_spatially(graph, result, options)
-    results = tuple(
-        SambaTensor(
-            join_elements([torch.zeros(node.shape)] * count),
-            name=f"{name}__output_{k}",
-            batch_dim=0 if node.shape else None,
-        )
-        for k, node in enumerate(outputs)
-    )
     return TracedGraph(
         name,
         model,
         samples,
         tuple(n.name for n in graph.inputs),
-        results,
-        tuple(n.name for n in outputs),
+        _blank_outputs(graph, name, count),
+        tuple(n.name for n in graph.outputs),
         losses,
         list(optimizers),
         mapping or "section",
@@ -534,6 +472,105 @@ def trace(
         norms=tuple(
             node.sources[3].removesuffix("running_mean") for node in graph.ops if isinstance(node.op, BatchnormTraining)
         ),
+    )
+
+
+def _check_settings(mapping: str, spatial_batches: int, op_by_op: bool) -> None:
+    """Raises `ValueError` for settings that are none, or exclude one another."""
+    check_mapping(mapping)
+    if spatial_batches < 1:
+        raise ValueError(f"num_spatial_batches is at least 1, not {spatial_batches}")
+    if spatial_batches > 1 and mapping != "spatial":
+        raise ValueError("num_spatial_batches needs mapping='spatial'")
+    if op_by_op and mapping == "spatial":
+        raise ValueError("-o0 makes every op a section of its own; it needs mapping='section'")
+
+
+def _arguments(
+    model: torch.nn.Module, inputs: Sequence[Any] | Mapping[str, Any]
+) -> tuple[tuple[SambaTensor, ...], list[Any]]:
+    """The samples, without those that are None, and what the model is called with."""
+    items = list(inputs.items()) if isinstance(inputs, Mapping) else [(name_of(t, k), t) for k, t in enumerate(inputs)]
+    items = [(key, value) for key, value in items if value is not None or not isinstance(inputs, Mapping)]
+    for key, value in items:
+        warn_of_memory(key, value)
+    every = [None if value is None else sample_of(key, value) for key, value in items]
+    samples = tuple(s for s in every if s is not None)
+    arguments: list[Any] = [None if s is None else argument_of(plain(s)) for s in every]
+    if isinstance(inputs, Mapping) and not isinstance(model, OnnxModel):
+        samples, arguments = by_keyword(model, {key: s for (key, _), s in zip(items, samples, strict=True)})
+        arguments = [argument_of(a) if isinstance(a, torch.Tensor) else a for a in arguments]
+    return samples, arguments
+
+
+def _graph(
+    model: torch.nn.Module, samples: tuple[SambaTensor, ...], arguments: list[Any], title: str, trains: bool
+) -> tuple[Graph, tuple[SambaTensor, ...], list[Any], WithMasks | None]:
+    """The model traced; samples and arguments in the order of the graph's inputs, and what draws the masks of active
+    dropouts."""
+    if isinstance(model, OnnxModel):
+        samples = model.in_order(samples)
+        arguments = [plain(s) for s in samples]
+        return model.graph(arguments, title), samples, arguments, None
+    if trains and drops_by_function(model, arguments):
+        warnings.warn(
+            "dropout by a function (torch.nn.functional.dropout) is left out of the graph; use nn.Dropout", stacklevel=4
+        )
+    if not (trains and drops(model)):
+        return frontend.from_torch(model, tuple(arguments), name=title, trains=trains), samples, arguments, None
+    masks = WithMasks(model, arguments)
+    arguments = [*arguments, *(torch.ones(shape) for _, shape in masks.calls)]
+    return frontend.from_torch(masks, tuple(arguments), name=title, trains=True), samples, arguments, masks
+
+
+def _warn_of_losses(graph: Graph, losses: Sequence[int]) -> None:
+    """Say where the backward pass begins when outputs of several shapes are taken for losses."""
+    if len({graph.outputs[k].shape for k in losses}) > 1:
+        listed = ", ".join(f"{k} {tuple(graph.outputs[k].shape)}" for k in losses)
+        warnings.warn(
+            f"the backward pass begins with ones at each of the outputs {listed}; loss_indices= of "
+            "trace_graph says which of them are losses",
+            stacklevel=4,
+        )
+
+
+def _training(graph: Graph, model: torch.nn.Module, optimizers: Sequence[Optimizer], count: int) -> TrainingOptions:
+    """What the optimizers train, marked in the graph. Raises `ValueError` for several norms of gradients."""
+    norms = {o.max_grad_norm for o in optimizers if o.max_grad_norm is not None}
+    if len(norms) > 1:
+        raise ValueError(f"optimizers of one graph have one max_grad_norm, not {sorted(norms)}")
+    trained = {id(p) for o in optimizers for group in o.param_groups for p in group["params"] if p.requires_grad}
+    settings = {id(p): o.core_options(g) for o in optimizers for g in o.param_groups for p in g["params"]}
+    own: list[tuple[str, OptimizerOptions]] = []
+    for path, parameter in model.named_parameters():
+        if id(parameter) in trained and path in graph.nodes:
+            graph[path].attrs[TRAINABLE] = True
+            own.append((path, settings[id(parameter)]))
+    if not isinstance(model, OnnxModel):
+        train_tables(graph, {path for path, _ in own}, count)
+        use_batch_statistics(graph, model, count)
+    return TrainingOptions(per_weight=tuple(own), max_grad_norm=next(iter(norms), None))
+
+
+def _warn_of_idle_weights(result: CompileResult, training: TrainingOptions) -> None:
+    """Name the weights of optimizers that no gradient reaches."""
+    flows = {w.name for w in result.weights if w.gradient}
+    idle = [path for path, _ in training.per_weight if path not in flows]
+    if idle:
+        warnings.warn(
+            f"nothing flows back to {', '.join(idle)}: no run changes what an optimizer has of them", stacklevel=4
+        )
+
+
+def _blank_outputs(graph: Graph, name: str, count: int) -> tuple[SambaTensor, ...]:
+    """Zeros in the shapes of what a run gives."""
+    return tuple(
+        SambaTensor(
+            join_elements([torch.zeros(node.shape)] * count),
+            name=f"{name}__output_{k}",
+            batch_dim=0 if node.shape else None,
+        )
+        for k, node in enumerate(graph.outputs)
     )
 
 
