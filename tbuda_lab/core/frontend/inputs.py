@@ -42,20 +42,9 @@ class BoundInputs:
         """One element of the microbatch: dim 0 of every input that has the microbatch there is cut to 1."""
         return self if self.microbatch == 1 else self._each(lambda value: value[at : at + 1])
 
-    def turned(self) -> BoundInputs:
-        """The elements of the microbatch in another order: the last one comes first."""
-        return self._each(lambda value: value.roll(1, 0))
-
-    def positive(self) -> BoundInputs:
-        """With floats from 0.5 to 1.5, the same ones every time, instead of those that have the microbatch in dim 0."""
-        generator = torch.Generator().manual_seed(0)
-
-        def drawn(value: torch.Tensor) -> torch.Tensor:
-            if not value.is_floating_point():
-                return value
-            return (torch.rand(value.shape, generator=generator) + 0.5).to(value.dtype)
-
-        return self._each(drawn)
+    def elements(self, at: Sequence[int]) -> BoundInputs:
+        """Some elements of the microbatch."""
+        return self._each(lambda value: value[list(at)])
 
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> BoundInputs:
         """A change of every input that has the microbatch in dim 0."""

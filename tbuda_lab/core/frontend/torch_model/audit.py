@@ -122,17 +122,19 @@ def _losses(
 
 Mode = Callable[[torch.nn.Module], contextlib.AbstractContextManager[Any]]
 NEAR = 1e-4
-"""Of the largest magnitude of an output: answers that differ by less are rounding of many ops."""
+"""Of a number, or of the usual magnitude of its output: answers that differ by less are rounding of many ops."""
 GROWTH = 20.0
 """By how much more than a run with noise of one rounding an answer may be off: three runs do not show the worst one."""
 LOGGED = 1 << 27
 """Elements of results up to which a run is kept to find the op that differs first."""
 
 
-def audit_answers(graph: Graph, module: torch.nn.Module, bound: BoundInputs, first: FirstCall, mode: Mode) -> None:
+def audit_answers(
+    graph: Graph, module: torch.nn.Module, bound: BoundInputs, first: FirstCall, mode: Mode, at: int = 0
+) -> None:
     """Compare what a traced graph makes of its sample with what the module returned for it.
 
-    bound: the inputs that the graph was traced on, one element where those of `first` are a microbatch of several;
+    bound: the inputs that the graph was traced on, or one element, `at`, of the microbatch that those of `first` are;
     mode: a context in which a copy of the module is called. Raises `UnsupportedOp` that names the op whose result
     differs first and its line; differences that a rounding of every op explains are none.
     """
@@ -144,7 +146,7 @@ def audit_answers(graph: Graph, module: torch.nn.Module, bound: BoundInputs, fir
     values = evaluate(graph, feed)
     outputs = [n for n in graph.outputs if WRITES not in n.attrs]
     writes = {str(n.attrs[WRITES]): n for n in graph.outputs if WRITES in n.attrs and PHASE not in n.attrs}
-    wanted = [*_of_element(first, bound), *(first.buffers[n] for n in writes if n in first.buffers)]
+    wanted = [*_of_element(first, bound, at), *(first.buffers[n] for n in writes if n in first.buffers)]
     nodes = [*outputs, *(node for n, node in writes.items() if n in first.buffers)]
     if len(wanted) != len(nodes):
         text = f"the trace has {len(outputs)} outputs, the module returns {len(wanted) - len(nodes) + len(outputs)}"
@@ -176,9 +178,9 @@ def _other_answers(findings: list[Diagnostic]) -> UnsupportedOp:
     return UnsupportedOp("the trace of the model gives another answer than the model itself", findings)
 
 
-def _of_element(first: FirstCall, bound: BoundInputs) -> list[torch.Tensor]:
-    """The outputs of a first call, of its first element alone where the trace is of one."""
-    return [t[:1] for t in first.outputs] if first.microbatch > bound.microbatch else first.outputs
+def _of_element(first: FirstCall, bound: BoundInputs, at: int) -> list[torch.Tensor]:
+    """The outputs of a first call, of one element alone where the trace is of one."""
+    return [t[at : at + 1] for t in first.outputs] if first.microbatch > bound.microbatch else first.outputs
 
 
 def unlike(have: torch.Tensor, want: torch.Tensor, dtype: torch.dtype, free: torch.Tensor | None = None) -> str:
@@ -193,9 +195,11 @@ def unlike(have: torch.Tensor, want: torch.Tensor, dtype: torch.dtype, free: tor
     a, b = have.to(want.dtype).double(), want.double()
     slack = torch.zeros_like(b) if free is None else free
     if want.is_floating_point():
-        finite = b[b.isfinite()].abs()
+        finite = b[b.isfinite() & (b != 0)].abs()  # of the usual magnitude: a few huge numbers hide nothing
         near = max(NEAR, 8 * torch.finfo(want.dtype).eps)
-        slack = slack + near * (float(finite.max()) if finite.numel() else 0.0)
+        slack = slack + near * torch.clamp(
+            b.abs().nan_to_num(0.0, 0.0), min=float(finite.median()) if len(finite) else 0.0
+        )
     same = (a == b) | (a.isnan() & b.isnan()) | ((a - b).abs() <= slack) | slack.isnan()
     if bool(same.all()):
         return ""

@@ -35,6 +35,7 @@ from tbuda_lab.core.frontend.torch_model.export import (
     register_outputs,
     traced_mode,
 )
+from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of, user_line
 from tbuda_lab.core.frontend.torch_model.state import refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
@@ -90,7 +91,7 @@ def from_torch(
 ) -> Graph:
     """The nD graph of a torch module, traced in the mode that it is in on one element of the microbatch.
 
-    Dim 0 of the inputs is the microbatch, unless the model mixes along it (see `elementwise_in_batch`).
+    Dim 0 of the inputs is the microbatch, unless the model mixes along it (see `microbatch.py`).
 
     sample_inputs: a tensor, a tuple of positional inputs, or a dict of keyword inputs (any order). INPUT nodes follow
     the forward's order with attrs "dtype" and "argument"; PARAMETER nodes bear the state dict's dotted names, tied
@@ -126,6 +127,9 @@ def from_torch(
     if first is not None and not trains:
         with quiet():
             audit_answers(graph, module, traced, first, mode)
+            if bound.microbatch > traced.microbatch:
+                last = bound.microbatch - 1
+                audit_answers(graph, module, bound.cut(last), first, mode, last)
     if dropouts is not None:
         dropouts += found
     return graph
@@ -163,72 +167,6 @@ def _trace(
     importer = _TorchImporter(export(module, bound, progress, drops is not None, trains), bound, name, progress)
     importer.emit.drops, importer.emit.keeps_stops = drops, trains
     return importer.run(), importer.emit.dropouts, bound
-
-
-def elementwise_in_batch(
-    module: torch.nn.Module, bound: BoundInputs, mode: Callable[[torch.nn.Module], Any] = traced_mode
-) -> bool:
-    """Whether dim 0 is a microbatch: the first and the last element alone give those elements of every output, and the
-    elements in another order give the outputs in that order.
-
-    A model that mixes along dim 0 is traced on all of it. The last one is looked at too because running sums along
-    dim 0 leave the first as it is; the order because what is done to one place of dim 0 leaves both. Positive numbers
-    are tried beside those of the sample, for among the latter two places may have the same result by chance. mode: a
-    context in which a copy of the module is called.
-    """
-    module = own_copy(module) or module
-    with mode(module), torch.no_grad(), quiet():
-        try:
-            return all(_by_elements(module, inputs) for inputs in (bound, bound.positive()))
-        except Exception:
-            return False
-
-
-def _by_elements(module: torch.nn.Module, bound: BoundInputs) -> bool:
-    """See `elementwise_in_batch`, for these inputs."""
-    size, turned = bound.microbatch, bound.turned()
-    before = [(id(b), b._version) for b in module.buffers()]
-    whole = _tensors(module(*bound.args, **bound.kwargs))
-    if before != [(id(b), b._version) for b in module.buffers()]:
-        return False  # what it keeps is of the whole batch
-    if not all(
-        _is_close(w.roll(1, 0) if _has(w, size) else w, t)
-        for w, t in zip(whole, _tensors(module(*turned.args, **turned.kwargs)), strict=True)
-    ):
-        return False
-    for at in (0, size - 1):
-        one = bound.cut(at)
-        alone = _tensors(module(*one.args, **one.kwargs))
-        if len(whole) != len(alone) or not all(_is_element(w, a, at, size) for w, a in zip(whole, alone, strict=True)):
-            return False
-    return True
-
-
-def _has(whole: torch.Tensor, size: int) -> bool:
-    return whole.dim() > 0 and whole.shape[0] == size
-
-
-def _is_element(whole: torch.Tensor, alone: torch.Tensor, at: int, size: int) -> bool:
-    if whole.dim() == 0 or whole.shape[0] != size or alone.shape != (1, *whole.shape[1:]):
-        return False
-    return _is_close(whole[at : at + 1], alone, 1e-4 * (_largest(whole) + 1e-6))
-
-
-def _is_close(a: torch.Tensor, b: torch.Tensor, bound: float | None = None) -> bool:
-    if a.shape != b.shape:
-        return False
-    bound = 1e-4 * (_largest(a) + 1e-6) if bound is None else bound
-    return torch.allclose(a.double(), b.double(), rtol=1e-3, atol=bound, equal_nan=True)
-
-
-def _largest(x: torch.Tensor) -> float:
-    """The largest finite magnitude in x; 0 where there is none."""
-    finite = x[x.isfinite()].double().abs()
-    return float(finite.max()) if finite.numel() else 0.0
-
-
-def _tensors(returned: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 
 
 class _TorchImporter:

@@ -1,0 +1,119 @@
+"""A model that mixes its batch is never cut into elements, however well its outputs hide it; others are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tbuda_lab.core.frontend import from_torch
+from tbuda_lab.core.frontend.inputs import bind
+from tbuda_lab.core.frontend.torch_model.export import traced_mode
+from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
+from tests.frontend.ops_zoo import Fn
+
+Way = Callable[[torch.Tensor], torch.Tensor]
+SIZE = 4
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    x[1:] += x[:-1].clone()
+    return x
+
+
+def places_in_part(x: torch.Tensor) -> torch.Tensor:
+    made = torch.empty(x.shape)
+    made[:, :2] = torch.arange(float(len(x)))[:, None]
+    made[:, 2:] = x[:, 2:]
+    return made
+
+
+MIXES: dict[str, Way] = {
+    "triu": lambda x: x.triu(),
+    "running sum": lambda x: x.cumsum(0),
+    "mean": lambda x: x - x.mean(0),
+    "largest": lambda x: x - x.amax(0, keepdim=True),
+    "softmax": lambda x: x.softmax(0),
+    "sort": lambda x: x.sort(0)[0],
+    "flip": lambda x: x.flip(0),
+    "roll": lambda x: x.roll(1, 0),
+    "first": lambda x: x + x[0],
+    "place": lambda x: x + torch.arange(float(len(x)))[:, None],
+    "small place": lambda x: x + 1e-9 * torch.arange(float(len(x)))[:, None],
+    "count": lambda x: x / len(x),
+    "count in a tensor": lambda x: x * torch.ones(len(x)).sum(),
+    "product": lambda x: (x @ x.T) @ x,
+    "reshape": lambda x: x.reshape(-1).roll(1).reshape(x.shape),
+    "written": written,
+    "places in a part": places_in_part,
+    "transpose": lambda x: x[: len(x), : len(x)].T @ x,
+    "statistics": lambda x: F.batch_norm(x, None, None, training=True),
+}
+HIDES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "shown": lambda m, x: m,
+    "beside huge numbers": lambda m, x: m + 16777217.0,
+    "tiny": lambda m, x: x + m * 1e-30,
+    "under a bend": lambda m, x: x + torch.relu(m - 1e4),
+    "rounded": lambda m, x: x + torch.round(m * 1e-4),
+    "where none is": lambda m, x: torch.where(x > 1e3, m, x),
+}
+
+
+@pytest.mark.parametrize("mixes, hides", list(itertools.product(MIXES, HIDES)))
+def test_what_mixes_the_batch_is_no_microbatch(mixes: str, hides: str) -> None:
+    torch.manual_seed(0)
+    model = Fn(lambda x: HIDES[hides](MIXES[mixes](x), x))
+    assert not elementwise_in_batch(model, bind(model.forward, (torch.randn(SIZE, 5),)), traced_mode)
+
+
+def test_what_mixes_the_batch_is_traced_on_all_of_it() -> None:
+    model = Fn(lambda x: x.triu() + 16777217.0)
+    assert from_torch(model, (torch.randn(SIZE, 5),)).inputs[0].shape == (SIZE, 5)
+
+
+def loop(x: torch.Tensor) -> torch.Tensor:
+    state, made = torch.zeros(x.shape[0], x.shape[2]), torch.empty(x.shape)
+    for k in range(x.shape[1]):
+        state = torch.tanh(state + x[:, k])
+        made[:, k] = state
+    return made
+
+
+def by_place(x: torch.Tensor) -> torch.Tensor:
+    return x[torch.arange(len(x)).view(-1, 1), x.argmax(1)[:, :1]]
+
+
+def windows(x: torch.Tensor) -> torch.Tensor:
+    cut = x.reshape(len(x), 2, 3, 4).permute(0, 2, 1, 3).reshape(-1, 2, 4)
+    return cut.softmax(1).reshape(len(x), 3, 2, 4).transpose(1, 2).reshape(x.shape)
+
+
+ALONE: dict[str, Way] = {
+    "attention": lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+    "einsum": lambda x: torch.einsum("bij,bkj->bik", x, x),
+    "triu of each": lambda x: x.triu(),
+    "mask": lambda x: x.masked_fill(x > 0, float("-inf")).softmax(-1),
+    "sequence first": lambda x: x.transpose(0, 1).contiguous().reshape(6, -1).reshape(6, -1, 4).transpose(0, 1),
+    "loop": loop,
+    "by place": by_place,
+    "windows": windows,
+    "image": lambda x: F.interpolate(F.unfold(x[:, None], 3), scale_factor=2),
+}
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_what_takes_elements_one_by_one_is_traced_on_one(kind: str) -> None:
+    torch.manual_seed(0)
+    assert from_torch(Fn(ALONE[kind]), (torch.randn(3, 6, 4),)).inputs[0].shape == (1, 6, 4)
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
+def test_recurrent_layers_take_elements_one_by_one(kind: type[nn.GRU | nn.LSTM]) -> None:
+    torch.manual_seed(0)
+    layer = kind(4, 4, batch_first=True)
+    assert from_torch(Fn(lambda x: layer(x)[0]), (torch.randn(3, 6, 4),)).inputs[0].shape == (1, 6, 4)
