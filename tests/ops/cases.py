@@ -48,6 +48,7 @@ UNARY = [
     Case("nop", o.Nop(), (X,), lambda x: x),
     Case("buffer", o.Buffer(), (X,), lambda x: x),
     Case("erf", o.Erf(), (X,), torch.erf),
+    Case("round_whole", o.RoundWhole(3), (X,), torch.round, tolerance=0.0),
     Case("abs", o.Abs(), (X,), torch.abs),
     Case("exp", o.Exp(), (X,), torch.exp),
     Case("log", o.Log(), (X,), torch.log, positive=True),

@@ -31,6 +31,7 @@ HOST = (
     "patches_rows",
     "bitcast",
     "round_float",
+    "round_whole",
     "round_to",
 )
 

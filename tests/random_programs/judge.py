@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import itertools
 import math
 import tempfile
 import traceback
@@ -133,12 +134,14 @@ class Shaken(TorchDispatchMode):
 class Rules(TorchDispatchMode):
     """torch with the device's own arithmetic (docs/numbers.md): 0 * anything is 0, so is what is divided by infinity,
     1 / 0 and log 0 are those of 2^-23, e^x ends at the largest number, means do not overflow where their sums would,
-    norms square in float32, a row with NaN has its largest at 0. lost: what a normalisation makes of rows whose squares
+    norms square in float32, a row with NaN has its largest at 0, x / y is x times 1 / y. folded: whether a divisor of 0
+    is a constant, whose inverse is folded and is torch's. padded: sums along
+    a dim that an infinity was broadcast along are NaN. lost: what a normalisation makes of rows whose squares
     are beyond float32: NaN, or 0 where that is multiplied by 0."""
 
-    def __init__(self, lost: float = math.nan) -> None:
+    def __init__(self, lost: float = math.nan, folded: bool = False, padded: bool = False) -> None:
         super().__init__()
-        self.lost = lost
+        self.lost, self.folded, self.padded = lost, folded, padded
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
@@ -156,6 +159,8 @@ class Rules(TorchDispatchMode):
             out.copy_(torch.where(bad, 0, out))
         if not isinstance(out, torch.Tensor) or not out.is_floating_point():
             return out
+        if self.padded and name in ("sum", "mean", "mm", "bmm", "addmm") and not bool(args[0].isfinite().any()):
+            out.masked_fill_(out.isinf(), math.nan)
         eps = 2.0**-23
         if name in ("mul", "addcmul"):
             zero = torch.zeros_like(out, dtype=torch.bool)
@@ -164,7 +169,10 @@ class Rules(TorchDispatchMode):
             out.copy_(torch.where(zero, args[0] if name == "addcmul" else 0.0, out))
         elif name in ("div", "reciprocal") and not (kwargs or {}).get("rounding_mode"):
             a, b = (1.0, args[0]) if name == "reciprocal" else args[:2]
-            out.copy_(torch.where(torch.as_tensor(b) == 0, torch.as_tensor(a) / eps, out))
+            if name == "div" and not function._schema.is_mutable:
+                out.copy_(torch.where(torch.as_tensor(b) == 0, out, torch.as_tensor(a) * (1.0 / torch.as_tensor(b))))
+            if not (self.folded and torch.as_tensor(b).dim() == 0):
+                out.copy_(torch.where(torch.as_tensor(b) == 0, torch.as_tensor(a) / eps, out))
             out.copy_(torch.where(torch.as_tensor(b).isinf(), 0.0, out))
         elif name == "linalg_vector_norm" and out.isfinite().any():
             dims, keep = (args[2], args[3] if len(args) > 3 else False) if len(args) > 2 else (None, False)
@@ -296,6 +304,7 @@ def judge(program: Program) -> Verdict:
         text = wrong(got, want, free, loose)
         if not text:
             return Verdict(program.seed, mode, "same")
-        if any(not wrong(got, eager(program, inputs, Rules(lost)), free, loose) for lost in (math.nan, 0.0)):
+        ways = itertools.product((math.nan, 0.0), (False, True), (False, True))
+        if any(not wrong(got, eager(program, inputs, Rules(*way)), free, loose) for way in ways):
             return Verdict(program.seed, mode, "rule", text)
         return Verdict(program.seed, mode, "differs", text)

@@ -21,6 +21,7 @@ from tbuda_lab.core.compiler.integer_outputs import (
     is_float,
     value_dtypes,
 )
+from tbuda_lab.core.compiler.quotients import ROUNDED_QUOTIENT, rounded_quotients
 from tbuda_lab.core.compiler.rams import keeps_state, with_ram_ends
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
@@ -171,6 +172,7 @@ def host_ops(graph: Graph, options: CompileOptions, automatic: bool = True) -> d
     why: dict[str, str] = counting_ops(graph, options.data_format) if automatic else {}
     empty = {n.name for n in graph if 0 in n.shape and n.kind in (NodeKind.OP, NodeKind.OUTPUT)}
     if automatic:
+        why |= {name: ROUNDED_QUOTIENT for name in rounded_quotients(graph) if name not in light | stored}
         why |= {name: reason for name, reason in beyond_float32(graph).items() if name not in light | stored}
         why |= {name: WHOLE for name in whole if name in stored or graph[name].kind is not NodeKind.OP}
         why |= {n.name: EMPTY for n in graph if n.name in empty and n.kind is NodeKind.OP and n.name not in stored}

@@ -92,6 +92,19 @@ def tiles_of_products(name: str, args: Arguments, out: torch.Tensor) -> torch.Te
     return None if bool(args[0].isfinite().all()) else torch.full_like(out, torch.nan)
 
 
+def padding(name: str, args: Arguments, out: torch.Tensor) -> torch.Tensor | None:
+    """An infinity that was broadcast along a dim lies in the padding of its last tile, too, times 0 in a sum."""
+    if name not in ("sum", "mean", "mm", "bmm", "addmm"):
+        return None
+    return torch.where(out.isinf(), torch.nan, out) if out.is_floating_point() else None
+
+
+def quotients(name: str, args: Arguments, out: torch.Tensor) -> torch.Tensor | None:
+    if name != "div" or not out.is_floating_point():
+        return None
+    return _operand(args[0]) * (1.0 / _operand(args[1]).to(out.dtype))
+
+
 def argmax_with_nan(name: str, args: Arguments, out: torch.Tensor) -> torch.Tensor | None:
     if name not in ("argmax", "argmin") or not bool(args[0].isnan().any()):
         return None
@@ -109,6 +122,8 @@ RULES: dict[str, Rule] = {
     "means": means,
     "power": power,
     "squares": squares,
+    "quotients": quotients,
+    "padding": padding,
     "argmax with NaN": argmax_with_nan,
     "tiles of products": tiles_of_products,
 }

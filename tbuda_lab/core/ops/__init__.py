@@ -26,7 +26,7 @@ from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
 from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, GroupNorm, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows, SumPoolRows
 from tbuda_lab.core.ops.reduce import Argmax, CumSum, Matmul, ReduceAvg, ReduceMax, ReduceSum
-from tbuda_lab.core.ops.rounding import Bitcast, RoundFloat
+from tbuda_lab.core.ops.rounding import Bitcast, RoundFloat, RoundWhole
 from tbuda_lab.core.ops.slices import HSlice, HStack, Interleave, Stack, VSlice, VStack
 from tbuda_lab.core.ops.tm import (
     BroadcastTo,
@@ -142,6 +142,7 @@ __all__ = [
     "Resize2d",
     "RoundFloat",
     "RoundTo",
+    "RoundWhole",
     "ScatterRows",
     "Select",
     "Sigmoid",

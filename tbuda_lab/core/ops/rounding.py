@@ -8,6 +8,7 @@ import torch
 
 from tbuda_lab.core.graph import Shape, op
 from tbuda_lab.core.ops.base import NdOp, not_on_device
+from tbuda_lab.core.ops.unary import Abs, step
 
 if TYPE_CHECKING:
     from tbuda_lab.core.graph import Node
@@ -67,6 +68,36 @@ class RoundFloat(NdOp):
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
         raise not_on_device(node, f"the device does not round to {self.format}")
+
+
+@op("round_whole")
+class RoundWhole(NdOp):
+    """The nearest whole numbers, halves to the even one, of numbers no larger than 2^bits.
+
+    The device takes the bits of |x| off one after the other, the highest first, and rounds by what is left. Every
+    difference is exact in float32, and in a shorter format no more is lost than in x itself.
+    """
+
+    bits: int
+
+    def infer(self, x: Shape) -> Shape:
+        return x
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        return torch.round(x)
+
+    def canonicalise(self, b: Builder, node: Node, x: str) -> str:
+        rest, whole, odd = b.op(Abs(), x), "", ""
+        for k in reversed(range(self.bits + 1)):
+            odd = b.subtract(1.0, step(b, b.subtract(2.0**k, rest)))  # 1 where the bit is set
+            part = b.multiply(odd, 2.0**k) if k else odd
+            rest = b.subtract(rest, part)
+            whole = b.add(whole, part) if whole else part
+        above = step(b, b.subtract(rest, 0.5))
+        half = b.subtract(1.0, step(b, b.subtract(0.5, rest)))  # 1 from a half on
+        up = b.maximum(above, b.multiply(half, odd))
+        size = b.add(whole, up)
+        return b.multiply(size, b.subtract(1.0, b.multiply(step(b, b.negate(x)), 2.0)))
 
 
 @op("bitcast")
@@ -130,4 +161,4 @@ def _power_of_two(x: Tensor, mode: str) -> Tensor:
     return torch.where(x.isnan() | x.isinf(), torch.full_like(result, torch.nan), result)
 
 
-__all__ = ["FORMATS", "Bitcast", "RoundFloat"]
+__all__ = ["FORMATS", "Bitcast", "RoundFloat", "RoundWhole"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import Call, CannotMap, Result, maps
+from tbuda_lab.core.frontend.aten.call import Call, CannotMap, FoldedValue, Result, maps
 from tbuda_lab.core.frontend.aten.host import host_call
 from tbuda_lab.core.graph import NodeKind, Op
 from tbuda_lab.core.graph.phases import DROPOUT
@@ -47,6 +47,7 @@ from tbuda_lab.core.ops import (
     Relu,
     Remainder,
     RoundTo,
+    RoundWhole,
     Sigmoid,
     Sine,
     Sqrt,
@@ -140,9 +141,33 @@ def divide(c: Call) -> str:
         return one(host_call(c))
     constant = c.folded_value("other")
     number = constant.item() if constant is not None and constant.numel() == 1 else c.arguments["other"]
-    if isinstance(number, int | float) and number != 0:
-        return times(c, c.x(), 1.0 / number)
-    return c.op(Divide(), c.x(), c.x("other"))
+    if isinstance(number, int | float) and number == 1 and not c.counts():
+        return c.x()
+    divisor = c.constant(float(number)) if isinstance(number, int | float) else c.x("other")
+    return c.op(Divide(), c.x(), divisor)
+
+
+@maps("aten.fake_quantize_per_tensor_affine", "aten.fake_quantize_per_tensor_affine_cachemask")
+def fake_quantised(c: Call) -> Any:
+    """((round(x / scale) + zero) cut to its limits, less zero) * scale; the mask of what is not cut beside it."""
+    known = [c.arguments[name] for name in ("scale", "zero_point")]
+    known = [v.tensor.item() if isinstance(v, FoldedValue) and v.tensor.numel() == 1 else v for v in known]
+    low, high = (c.arguments[name] for name in ("quant_min", "quant_max"))
+    if c.emit.keeps_stops or not all(isinstance(v, int | float) for v in known):
+        return host_call(c)
+    scale, zero = known
+    least, most = float(low - zero), float(high - zero)
+    bits = int(max(abs(least), abs(most))).bit_length()
+    if bits > LARGEST_ROUNDED:
+        return host_call(c)
+    inverse = float(torch.tensor(1.0) / torch.tensor(scale))
+    steps = c.op(RoundWhole(bits), c.op(Clip(least, most), times(c, c.x(), inverse)))
+    result = times(c, steps, float(scale))
+    return (result, None) if isinstance(c.out, tuple | list) else result
+
+
+LARGEST_ROUNDED = 10
+"""Bits of the whole numbers that the device rounds to."""
 
 
 @maps("aten.remainder", "aten.floor_divide")

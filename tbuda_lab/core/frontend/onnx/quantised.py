@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from tbuda_lab.core.frontend.aten.call import FoldedValue
+from tbuda_lab.core.frontend.aten.call import AtenValue, FoldedValue
 from tbuda_lab.core.frontend.calls import Tensor
 from tbuda_lab.core.frontend.onnx import read
 from tbuda_lab.core.frontend.onnx.elementwise import SMALL_INTEGERS, as_dtype, as_kind
 from tbuda_lab.core.frontend.onnx.networks import convolve
 from tbuda_lab.core.frontend.onnx.node import OnnxNode, translates
 from tbuda_lab.core.frontend.onnx.shapes import axis_of
+from tbuda_lab.core.ops import RoundWhole
 
 
 def _spread(n: OnnxNode, x: Tensor, value: Tensor, axis: int, block: int) -> Tensor:
@@ -30,9 +31,24 @@ def _spread(n: OnnxNode, x: Tensor, value: Tensor, axis: int, block: int) -> Ten
     return value if own == () else n.reshape(value, ())
 
 
+MOST_BITS = 10
+"""Of numbers that the device rounds: those of eight bits, whatever their zero point is."""
+WHOLE_FLOATS = "whole_floats"
+"""Attribute of whole numbers that were made of floats which are whole: the name of these."""
+
+
+def whole_floats(n: OnnxNode, x: Tensor) -> Tensor | None:
+    """The floats that whole numbers were made of, which are the same numbers; None where they were not."""
+    if not isinstance(x, AtenValue):
+        return None
+    name = n.calls.graph[x.name].attrs.get(WHOLE_FLOATS)
+    return None if name is None else AtenValue(name, torch.float32)
+
+
 def dequantise(n: OnnxNode, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int, block: int = 0) -> Tensor:
     """(x - zero) * scale, in float."""
-    y = as_dtype(n, x, n.calls.dtype(scale))
+    y = whole_floats(n, x) if n.calls.dtype(scale) == torch.float32 else None
+    y = as_dtype(n, x, n.calls.dtype(scale)) if y is None else y
     if zero is not None:
         y = n.aten.sub(y, as_dtype(n, _spread(n, x, zero, axis, block), n.calls.dtype(scale)))
     return n.aten.mul(y, _spread(n, x, scale, axis, block))  # type: ignore[no-any-return]
@@ -50,6 +66,24 @@ def quantise(
 ) -> Tensor:
     """round(x / scale) + zero, cut to what the type holds, or to limits of its own."""
     least, most = limits or (float(torch.iinfo(dtype).min), float(torch.iinfo(dtype).max))
+    spread = _spread(n, x, scale, axis, block)
+    offset = 0.0 if zero is None else as_dtype(n, _spread(n, x, zero, axis, block), torch.float32)
+    if isinstance(offset, FoldedValue):
+        offset = float(offset.tensor.reshape(-1)[0]) if len(offset.tensor.unique()) == 1 else None
+    if (
+        isinstance(x, AtenValue)
+        and isinstance(spread, FoldedValue)
+        and isinstance(offset, float)
+        and n.calls.dtype(x) == torch.float32
+        and max(abs(least - offset), abs(most - offset)) < 1 << MOST_BITS
+    ):
+        y = n.aten.clamp(n.aten.mul(x, n.constant(1.0 / spread.tensor)), least - offset, most - offset)
+        bits = int(max(abs(least - offset), abs(most - offset))).bit_length()
+        y = AtenValue(n.calls.emit.op(RoundWhole(bits), y.name), torch.float32)
+        y = n.aten.add(y, offset) if offset else y
+        whole = as_dtype(n, y, dtype)
+        n.calls.graph[whole.name].attrs[WHOLE_FLOATS] = y.name
+        return whole
     y = n.aten.round(n.aten.div(x, _spread(n, x, scale, axis, block)))
     if zero is not None:
         y = n.aten.add(y, as_dtype(n, _spread(n, x, zero, axis, block), n.calls.dtype(y)))
@@ -106,7 +140,8 @@ def q_linear_conv(n: OnnxNode) -> Any:
 
 
 def _subtract_zero(n: OnnxNode, position: int, zero: int, by_row: int) -> Tensor:
-    x = as_dtype(n, n.x(position), torch.float32)
+    floats = whole_floats(n, n.x(position))
+    x = as_dtype(n, n.x(position), torch.float32) if floats is None else floats
     if n.opt(zero) is None:
         return x
     return n.aten.sub(x, as_dtype(n, _spread(n, x, n.x(zero), by_row, 0), torch.float32))  # type: ignore[no-any-return]
