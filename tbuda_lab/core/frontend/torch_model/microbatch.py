@@ -10,12 +10,13 @@ calls it, where the results have to be theirs. The model run on one element, as 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef  # type: ignore[attr-defined]
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -55,7 +56,8 @@ class Place:
     inner: int
 
     def _by_elements(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.unflatten(self.dim, (self.outer, -1, self.inner))
+        parts: torch.Tensor = tensor.unflatten(self.dim, (self.outer, -1, self.inner))  # type: ignore[no-untyped-call]
+        return parts
 
     def further(self, tensor: torch.Tensor) -> torch.Tensor:
         """Every element one place further, the last one first."""
@@ -129,7 +131,7 @@ class _Storages:
 
     def set(self, tensor: torch.Tensor, value: int) -> None:
         storage = tensor.untyped_storage()
-        self._kept[storage._cdata] = (StorageWeakRef(storage), value)
+        self._kept[storage._cdata] = (StorageWeakRef(storage), value)  # type: ignore[no-untyped-call]
 
 
 def _written(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
@@ -271,8 +273,8 @@ class _Elements(TorchDispatchMode):  # type: ignore[no-untyped-call]
         own = self.place(result) if own is None else own
         constant = own is None and _is_close(first, further, pointwise) and _is_close(first, kept, pointwise)
         known = [own] if own is not None else self._first_guesses(result, hints)
-        others = () if constant or own is not None else self._places(result)
-        for place in (*known, *others):
+        others: Iterable[Place] = () if constant or own is not None else self._places(result)
+        for place in itertools.chain(known, others):
             if (
                 _is_close(place.further(first), further, pointwise)
                 and _is_close(place.elements(first, [0]), place.elements(kept, [1]), pointwise)
@@ -310,7 +312,7 @@ class _Elements(TorchDispatchMode):  # type: ignore[no-untyped-call]
         count = storage.nbytes() // result.element_size()
         if result.numel() == count:
             return
-        flat = torch.empty(0, dtype=result.dtype).set_(storage)  # type: ignore[call-overload]
+        flat = torch.empty(0, dtype=result.dtype).set_(storage)
         covered = torch.zeros(count, dtype=torch.bool)
         covered.as_strided(result.shape, result.stride(), result.storage_offset()).fill_(True)
         if count % (step * self.size):
