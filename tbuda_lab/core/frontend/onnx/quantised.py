@@ -66,28 +66,43 @@ def quantise(
 ) -> Tensor:
     """round(x / scale) + zero, cut to what the type holds, or to limits of its own."""
     least, most = limits or (float(torch.iinfo(dtype).min), float(torch.iinfo(dtype).max))
-    spread = _spread(n, x, scale, axis, block)
-    offset = 0.0 if zero is None else as_dtype(n, _spread(n, x, zero, axis, block), torch.float32)
-    if isinstance(offset, FoldedValue):
-        offset = float(offset.tensor.reshape(-1)[0]) if len(offset.tensor.unique()) == 1 else None
-    if (
-        isinstance(x, AtenValue)
-        and isinstance(spread, FoldedValue)
-        and isinstance(offset, float)
-        and n.calls.dtype(x) == torch.float32
-        and max(abs(least - offset), abs(most - offset)) < 1 << MOST_BITS
-    ):
-        y = n.aten.clamp(n.aten.mul(x, n.constant(1.0 / spread.tensor)), least - offset, most - offset)
-        bits = int(max(abs(least - offset), abs(most - offset))).bit_length()
-        y = AtenValue(n.calls.emit.op(RoundWhole(bits), y.name), torch.float32)
-        y = n.aten.add(y, offset) if offset else y
-        whole = as_dtype(n, y, dtype)
-        n.calls.graph[whole.name].attrs[WHOLE_FLOATS] = y.name
-        return whole
+    found = _on_grid(n, x, _spread(n, x, scale, axis, block), zero, axis, block, dtype, (least, most))
+    if found is not None:
+        return found
     y = n.aten.round(n.aten.div(x, _spread(n, x, scale, axis, block)))
     if zero is not None:
         y = n.aten.add(y, as_dtype(n, _spread(n, x, zero, axis, block), n.calls.dtype(y)))
     return as_dtype(n, n.aten.clamp(y, least, most), dtype)
+
+
+def _on_grid(
+    n: OnnxNode,
+    x: Tensor,
+    scale: Tensor,
+    zero: Tensor | None,
+    axis: int,
+    block: int,
+    dtype: torch.dtype,
+    limits: tuple[float, float],
+) -> Tensor | None:
+    """Whole numbers that the device rounds: of a stored scale, one stored zero point, and few bits; None for others."""
+    offset = 0.0
+    if zero is not None:
+        stored = as_dtype(n, _spread(n, x, zero, axis, block), torch.float32)
+        if not isinstance(stored, FoldedValue) or bool((stored.tensor != stored.tensor.reshape(-1)[0]).any()):
+            return None
+        offset = float(stored.tensor.reshape(-1)[0])
+    least, most = (limit - offset for limit in limits)
+    largest = int(max(abs(least), abs(most)))
+    small = largest.bit_length() <= MOST_BITS and n.calls.dtype(x) == torch.float32
+    if not (small and isinstance(x, AtenValue) and isinstance(scale, FoldedValue)):
+        return None
+    steps = n.aten.clamp(n.aten.mul(x, n.constant(1.0 / scale.tensor)), least, most)
+    y = AtenValue(n.calls.emit.op(RoundWhole(largest.bit_length()), steps.name), torch.float32)
+    y = n.aten.add(y, offset) if offset else y
+    whole: AtenValue = n.aten._to_copy(y, dtype=dtype)
+    n.calls.graph[str(whole.name)].attrs[WHOLE_FLOATS] = y.name
+    return whole
 
 
 def _axis(n: OnnxNode) -> int:
