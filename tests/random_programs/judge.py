@@ -169,7 +169,7 @@ class Rules(TorchDispatchMode):
             out.copy_(torch.where(zero, args[0] if name == "addcmul" else 0.0, out))
         elif name in ("div", "reciprocal") and not (kwargs or {}).get("rounding_mode"):
             a, b = (1.0, args[0]) if name == "reciprocal" else args[:2]
-            if name == "div" and not function._schema.is_mutable:
+            if str(function).split(".")[1] == "div":
                 out.copy_(torch.where(torch.as_tensor(b) == 0, out, torch.as_tensor(a) * (1.0 / torch.as_tensor(b))))
             if not (self.folded and torch.as_tensor(b).dim() == 0):
                 out.copy_(torch.where(torch.as_tensor(b) == 0, torch.as_tensor(a) / eps, out))

@@ -184,7 +184,8 @@ class _Elements(TorchDispatchMode):  # type: ignore[no-untyped-call]
         marked = any(places.values())
         written = _written(function, args, kwargs)
         known = _known_place(function, leaves, places, written, other) if marked else None
-        looked = marked and known is None and name not in FACTORIES
+        only_checks = not function._schema.returns and not written  # as `_linalg_check_errors` does
+        looked = marked and known is None and name not in FACTORIES and not only_checks
         again = self._again(function, leaves, spec, places, other) if looked else None
         out = function(*args, **kwargs)
         if name in UNINITIALISED:
