@@ -53,6 +53,7 @@ MASK = torch.tensor([[True, False, True, True, False, True, True, True]])
 
 CASES: list[Case] = [
     # element-wise
+    ("fake quantisation", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.05, 3, -128, 127), X),
     *(
         (f, getattr(torch, f), X)
         for f in (

@@ -99,10 +99,18 @@ class Transformed(nn.Module):
         lambda x: torch.fft.fft(x).abs() + torch.fft.fft(x, dim=1).imag,
         lambda x: nn.functional.adaptive_max_pool2d(x[:, None], (5, 32))[:, 0],
         lambda x: torch.polar(x.abs(), x).real + torch.linalg.eigvals(x[:, :4, :4]).abs().sum(),
-        lambda x: torch.fake_quantize_per_tensor_affine(x, 0.01, 0, -128, 127),
+        lambda x: torch.fake_quantize_per_channel_affine(x, torch.full((16,), 0.01), torch.zeros(16), 1, -128, 127),
         lambda x: nn.functional.interpolate(x[:, None], (5, 32), mode="bilinear", antialias=True)[:, 0],
     ],
-    ids=["fft", "filter", "spectrum", "windows of several sizes", "polar", "fake quantisation", "smoothed pixels"],
+    ids=[
+        "fft",
+        "filter",
+        "spectrum",
+        "windows of several sizes",
+        "polar",
+        "fake quantisation by channel",
+        "smoothed pixels",
+    ],
 )
 def test_complex_numbers_and_uneven_windows_are_the_hosts(function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     model, x = Transformed(function), torch.randn(2, 16, 32)

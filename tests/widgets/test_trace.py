@@ -289,7 +289,7 @@ def test_a_view_that_asks_as_soon_as_it_has_the_ops_gets_the_trace_of_these(when
 
 
 def test_the_fix_of_a_stall_inserts_a_nop_on_its_edge() -> None:
-    session = Session(*encoder(1), "n150", name="encoder")
+    session = Session(*encoder(2), "n150", name="encoder")
     session.compile()
     hub, page = asked(session)
     say(hub, page, {"type": "need_trace", "batch": 8})

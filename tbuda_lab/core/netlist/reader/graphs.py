@@ -87,7 +87,8 @@ class _InputKeys:
         n = int(index)
         self.read.append((n, key_node, place))
         if "tms" in key:
-            self.tms[n] = self.tms.get(n, []) + read_tms(r, value, place)
+            own = read_tms(r, value, place)
+            self.tms[n] = self.tms[n] + own if n in self.tms else own
         else:
             pads = self.unpads if "unpad" in key else self.pads
             if n in pads:
