@@ -82,7 +82,7 @@ function row(data: DiffData, times: Times, op: number): HTMLElement {
     number(cycles('a')), number(cycles('b')),
     number(change(delta), tone),
     number(percent(data.ratio(op)), tone),
-    h('td', {}, data.text('a', op)), h('td', {}, data.text('b', op)), ...(times ? own.map(text => h('td', { class: 'tb-right' }, text ?? '')) : []));
+    h('td', { class: 'tb-diff-place' }, data.text('a', op)), h('td', { class: 'tb-diff-place' }, data.text('b', op)), ...(times ? own.map(text => h('td', { class: 'tb-right' }, text ?? '')) : []));
 }
 
 /** What the model takes more or less beyond the rows: with it they add up to the change of the model. */
