@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tbuda_lab.cli import tti
 from tbuda_lab.cli.output import epoch_table, output_folder, summary
-from tbuda_lab.cli.target import load_target, read_settings, split_target
+from tbuda_lab.cli.target import is_model_file, load_target, read_settings, split_target
 from tbuda_lab.core.errors import InputError, ModelError, OverrideError, TbudaError
 from tbuda_lab.core.files import atomic_file, json_map, read_npz
-from tbuda_lab.core.frontend.pybuda.foreign import SUFFIXES
 
 if TYPE_CHECKING:
     import torch
@@ -308,7 +307,7 @@ def read_request(arguments: argparse.Namespace) -> CompileRequest:
         raise ModelError(f"{folder} was compiled already: {flags} would change that; compile FILE.py:FUNCTION again")
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record["request"].items()}
     path, function = fields.pop("target"), ""
-    if Path(path).suffix.lower() not in SUFFIXES:
+    if not is_model_file(path):
         path, _, function = path.rpartition(":")
     file = os.path.normpath(folder / path)
     print(f"{folder} was compiled from {file}: executing it", file=sys.stderr)
@@ -349,7 +348,7 @@ def _check_request(request: Any, where: str) -> None:
         if ("tuple" in hint) != isinstance(value, list) or not all(type(item) is kind for item in items):
             raise InputError(f"{where}: request: {name} does not take {str(value)[:60]!r}")
     target = request.get("target", "")
-    if ":" not in target and Path(target).suffix.lower() not in SUFFIXES:
+    if ":" not in target and not is_model_file(target):
         raise InputError(f"{where}: request: target is FILE.py:FUNCTION or a model file")
 
 

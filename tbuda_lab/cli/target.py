@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.errors import InputError, ModelError
-from tbuda_lab.core.frontend import open_model
-from tbuda_lab.core.frontend.pybuda.foreign import SUFFIXES
 
 if TYPE_CHECKING:
     from tbuda_lab.core.options import CompileOptions
@@ -39,12 +37,19 @@ class Target:
         return self.file.stem
 
 
+def is_model_file(file: str | Path) -> bool:
+    """Whether it has the name of a model in a file of its own, such as ONNX's."""
+    from tbuda_lab.core.frontend.pybuda.foreign import SUFFIXES  # needs torch, which --help does without
+
+    return Path(file).suffix.lower() in SUFFIXES
+
+
 def split_target(text: str) -> tuple[Path, str]:
     """("model.py", "make_model") of "model.py:make_model", ("model.onnx", "") of a model file.
 
     Raises `ModelError` when the file is not there.
     """
-    if Path(text).suffix.lower() in SUFFIXES:
+    if is_model_file(text):
         if not Path(text).is_file():
             raise ModelError(f"{text} does not exist or is not a file: {EXPECTED}")
         return Path(text), ""
@@ -65,6 +70,8 @@ def load_target(text: str, *, seed: int | None = None) -> Target:
     """
     file, function = split_target(text)
     if not function:
+        from tbuda_lab.core.frontend import open_model
+
         module = open_model(file, file.stem)
         return Target(file, "", module, module.sample_inputs())
     folder = str(file.resolve().parent)

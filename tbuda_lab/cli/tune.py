@@ -7,13 +7,16 @@ import dataclasses
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tbuda_lab.cli import tti
 from tbuda_lab.cli.bringup import compile_session, read_request, target_arguments, write_results
 from tbuda_lab.cli.output import epoch_table, output_folder, summary
 from tbuda_lab.cli.target import changed_settings
 from tbuda_lab.core.errors import InputError, ModelError
-from tbuda_lab.core.session.islands import Islands
+
+if TYPE_CHECKING:
+    from tbuda_lab.core.session import Islands
 
 STEPS = 50
 """Of a round of islands."""
@@ -48,6 +51,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _islands(arguments: argparse.Namespace) -> Islands | None:
     """The islands that are asked for. Raises `InputError` for settings of islands without them."""
+    from tbuda_lab.core.session import Islands
+
     given = {"--rounds": arguments.rounds, "--workers": arguments.workers, "--scheduler": arguments.scheduler}
     if arguments.islands is None:
         named = [flag for flag, value in given.items() if value is not None]

@@ -22,6 +22,19 @@ def test_version_and_module_entry() -> None:
     assert answer.stdout == f"tbuda {tbuda_lab._version.__version__}\n"
 
 
+@pytest.mark.parametrize(
+    ("statement", "unwanted"),
+    [
+        ("from tbuda_lab.cli.app import build_parser; build_parser()", ("torch", "scipy", "pandas", "bokeh")),
+        ("import tbuda_lab.core.session", ("torch._dynamo", "torch.export._trace", "sympy", "tbuda_lab.samba")),
+    ],
+)
+def test_help_loads_no_torch_and_a_session_no_tracer(statement: str, unwanted: tuple[str, ...]) -> None:
+    code = f"import sys; {statement}; print([name for name in {unwanted!r} if name in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout == "[]\n"
+
+
 def test_doctor_lists_what_is_here_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     import torch
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import torch
 
-from tbuda_lab.cli.demo import Encoder, closing
+from tbuda_lab.cli.demo import closing
+from tbuda_lab.cli.demo_model import Encoder
 from tbuda_lab.cli.output import summary
 from tbuda_lab.core.epochsim import epoch_limits
 from tbuda_lab.core.errors import Diagnostic

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, UnsupportedOp
@@ -238,6 +237,8 @@ class Calls:
 
         whole_ops: keep matmul, layer_norm and the like whole; without it they arrive in torch's own pieces.
         """
+        from torch.fx.experimental.proxy_tensor import make_fx  # with torch's tracer, which few calls need
+
         flat, spec = pytree.tree_flatten((args, kwargs))
         places = [k for k, v in enumerate(flat) if isinstance(v, AtenValue | FoldedValue)]
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export import _trace as _export_trace
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, TbudaError, UnsupportedOp, quantity
@@ -134,9 +132,12 @@ def _print_unless_silent(*args: Any, **kwargs: Any) -> None:
         print(*args, **kwargs)
 
 
-_export_trace.print = _print_unless_silent  # type: ignore[attr-defined]
-"""Where a trace fails torch.export prints the graph so far to stderr: its own `print`, and only for our traces nothing.
-"""
+def _load_tracer() -> None:
+    """torch's tracer, which is as large as torch itself and which nobody needs before the first trace. Where a trace
+    fails it prints the graph so far to stderr: its own `print`, and only for our traces nothing."""
+    from torch.export import _trace
+
+    _trace.print = _print_unless_silent  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
@@ -246,6 +247,7 @@ def export(
     The module is in the mode of `traced_mode`. trains: with what its code says about gradients
     (`KeepGradients`); dropouts stay.
     """
+    _load_tracer()
     register_outputs()
     with _ONE, torch.set_grad_enabled(trains), quiet():
         try:
@@ -487,6 +489,8 @@ def _out_of_place(node: torch.fx.Node) -> None:
 
 
 def _explain(error: Exception, inputs: BoundInputs) -> Exception:
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode  # loaded when torch traces
+
     where, line = raised_at(error)
     at = f" at {where}" if where else ""
     code = f": `{line.strip()}`" if line else ""
