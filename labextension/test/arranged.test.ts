@@ -53,6 +53,32 @@ describe('a line of the netlist', () => {
     view.dispose();
   });
 
+  it('or an op that was selected before the text, or before the view is in the page, is in sight', () => {
+    const { store } = aloneView('netlist', { line: null });
+    const sizes: (() => void)[] = [];
+    vi.stubGlobal('ResizeObserver', class {
+      constructor(changed: () => void) {
+        sizes.push(changed);
+      }
+      observe() {}
+      disconnect() {}
+    });
+    const view = new NetlistView(store);
+    vi.unstubAllGlobals();
+    store.select([name], 'graph');
+    store.put(frame('netlist'));
+    const scroller = view.element.querySelector<HTMLElement>('.tb-code')!;
+    scroller.scrollTop = 0; // what a browser leaves of it outside the page
+    seen(view);
+    sizes.forEach(changed => changed());
+    const marks = () => [...view.element.querySelectorAll<HTMLElement>('.tb-marked')].map(l => Number(l.dataset['tbLine']));
+    expect(marks()).toContain(first + 1);
+    scroller.scrollTop = 0;
+    sizes.forEach(changed => changed());
+    expect(scroller.scrollTop).toBe(0); // only once: then it is the reader's
+    view.dispose();
+  });
+
   it('is told when it is clicked, its op is selected; another click takes it away', () => {
     const { host, store, current, scroller, view } = shown();
     store.put(frame('netlist'));

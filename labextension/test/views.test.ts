@@ -124,7 +124,10 @@ describe('TableView', () => {
     const cycles = () => rows().map(r => Number(r.children[3]!.textContent.replaceAll(',', '')));
     const press = () => view.element.querySelector<HTMLElement>('[data-tb-action=sort-cycles]')!.click();
     const scheduled = rows()[0]!.dataset['tbOp'];
+    const scroller = view.element.querySelector<HTMLElement>('.tb-table')!;
+    scroller.scrollTop = 300; // where the selection stood
     press();
+    expect(scroller.scrollTop).toBe(0);
     expect(cycles()).toEqual(cycles().sort((a, b) => b - a));
     press();
     expect(cycles()).toEqual(cycles().sort((a, b) => a - b));

@@ -171,19 +171,23 @@ def modelled_cycles(result: CompileResult) -> int:
 
 
 def summary(result: CompileResult) -> str:
-    """What was compiled for what, and the modelled speed: first what a batch takes in the simulator of epochs."""
+    """What was compiled for what, and the modelled speed: first what a batch takes in the simulator of epochs, which is
+    the time that every view shows."""
+    from tbuda_lab.core.epochsim import batch_time
+
     device = result.device
     cycles = modelled_cycles(result)
     value = result.placement.report.objective if result.placement.report is not None else None
     took = []
     if value is not None:
-        several = len(device.chips) > 1
-        time, together = (value.slowest_chip, "all chips together: ") if several else (value.time, "")
+        times = batch_time(result, value.inputs)
+        parts, several = times.parts, len(device.chips) > 1
+        together, bound = ("epochs of all chips: ", "") if several else ("", f"; lower bound {value.bound:,.0f}")
         took = [
-            f"modelled: {time:,.0f} cycles per input in a batch of {value.inputs}, "
-            f"{device.clock_hz / max(1.0, time):,.1f} inputs/s at {device.clock_hz / 1e9:.2f} GHz "
-            f"({together}slowest ops {value.limiter:,.0f}, filling and waiting {value.waiting:,.0f}, "
-            f"switches of epochs {value.switch:,.0f}; lower bound {value.bound:,.0f})"
+            f"modelled: {times.per_input:,.0f} cycles per input in a batch of {times.batch}, "
+            f"{device.clock_hz / max(1.0, times.per_input):,.1f} inputs/s at {device.clock_hz / 1e9:.2f} GHz "
+            f"({together}slowest ops {parts['steady']:,.0f}, filling and waiting {parts['fill'] + parts['stall']:,.0f}, "
+            f"switches of epochs {parts['switch']:,.0f}{bound})"
         ]
     chips = "" if len(device.chips) == 1 else f", {len(device.chips)} chips"
     epochs = len(result.placement.epochs)

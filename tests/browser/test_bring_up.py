@@ -157,7 +157,6 @@ def test_groups_open_and_close(page: Any) -> None:
     page.wait_for_selector("[data-tb-view=graph][data-tb-stage=lowered]")
 
 
-@pytest.mark.xfail(reason="the netlist text, which loads with its tab, does not scroll to an op selected before that")
 def test_the_table_sorts_and_the_netlist_follows(page: Any) -> None:
     table = page.locator("[data-tb-view=table]")
     table.locator("[data-tb-action=sort-cycles]").click()

@@ -39,8 +39,9 @@ export class NetlistView {
       store.on('line', line => this.mark(Number(line)))
     );
     const resize = new ResizeObserver(() => {
-      if (this.element.hidden || !this.whenSeen) this.render();
-      else this.whenSeen();
+      const due = this.element.hidden || !this.scroller.clientHeight ? null : this.whenSeen;
+      if (due) this.whenSeen = null;
+      (due ?? (() => this.render()))();
     });
     resize.observe(this.scroller);
     this.stops.push(() => resize.disconnect());
@@ -57,6 +58,7 @@ export class NetlistView {
     return this.element.hidden;
   }
 
+  /** The first text is scrolled to what is selected or marked: both may have come before it. */
   private load(): void {
     if (this.later(() => {
       this.load();
@@ -69,8 +71,15 @@ export class NetlistView {
     const longest = lines.reduce((n, line) => Math.max(n, line.length), 0);
     this.body.style.height = `${lines.length * LINE}px`;
     this.body.style.width = `${longest + 8}ch`;
-    this.follow(false);
+    this.follow(first);
     if (first && this.text && this.line.value() !== null) this.goto(this.line.value());
+    if (first && this.text && !this.scroller.clientHeight) this.whenSeen = () => this.toPlace(); // not in the page yet
+  }
+
+  /** Brings what is marked into sight, else what is selected. */
+  private toPlace(): void {
+    this.follow(true);
+    if (this.line.value() !== null) this.goto(this.line.value());
   }
 
   private follow(scroll: boolean): void {

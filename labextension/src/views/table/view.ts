@@ -208,7 +208,13 @@ export class TableView {
     else if (this.sort.down !== text) this.sort = { id, down: text };
     else this.sort = { id: '', down: false };
     this.order.tell(`${this.sort.down ? '-' : ''}${this.sort.id}`);
+    this.toTop(); // whoever sorts wants the first rows, wherever the selection stands
     this.arrange();
+  }
+
+  private toTop(): void {
+    this.scroller.scrollTop = 0;
+    this.look();
   }
 
   /** The columns that are wanted, in that order; all of them where none are named. */
