@@ -182,11 +182,12 @@ def summary(result: CompileResult) -> str:
     if value is not None:
         times = batch_time(result, value.inputs)
         parts, several = times.parts, len(device.chips) > 1
+        waiting = parts["fill"] + parts["stall"]
         together, bound = ("epochs of all chips: ", "") if several else ("", f"; lower bound {value.bound:,.0f}")
         took = [
             f"modelled: {times.per_input:,.0f} cycles per input in a batch of {times.batch}, "
             f"{device.clock_hz / max(1.0, times.per_input):,.1f} inputs/s at {device.clock_hz / 1e9:.2f} GHz "
-            f"({together}slowest ops {parts['steady']:,.0f}, filling and waiting {parts['fill'] + parts['stall']:,.0f}, "
+            f"({together}slowest ops {parts['steady']:,.0f}, filling and waiting {waiting:,.0f}, "
             f"switches of epochs {parts['switch']:,.0f}{bound})"
         ]
     chips = "" if len(device.chips) == 1 else f", {len(device.chips)} chips"

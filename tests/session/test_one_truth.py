@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from tbuda_lab.cli.output import epoch_table
+from tbuda_lab.cli.demo import closing
+from tbuda_lab.cli.output import epoch_table, summary
 from tbuda_lab.core.epochsim import EpochLimit, batch_time, epoch_limits
-from tbuda_lab.core.frames import op_load
+from tbuda_lab.core.explore.numbers import numbers_of
+from tbuda_lab.core.frames import Frame, op_load
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.core.session.profile import epoch_costs
 from tbuda_lab.core.session.whatif import time_of
-from tbuda_lab.widgets import OpTable
+from tbuda_lab.widgets import OpTable, open_netlist
 from tbuda_lab.widgets.handlers.queries import why_data
 from tbuda_lab.widgets.pictures.grid import epoch_svg
 from tbuda_lab.widgets.report import report_html
@@ -103,6 +105,50 @@ def test_bound_slowest_and_time_are_the_same_wherever_they_are_shown(session: Se
     for name, row in table.items():
         assert float(row["limiter_cycles"]) == float(cycles[name]["limiter_cycles"])
         assert row["limiter"].split(" ")[-1] == cycles[name]["limiter"].split(" ")[-1]
+
+
+def test_files_and_commands_say_the_same(session: Session, tmp_path: Path) -> None:
+    """The time of the model, and place, size, epoch, chip and kernel of every op: in the netlist, in that file opened
+    again, in the table, in an image opened again, in what commands print, in the tables of placements and trials."""
+    result, times, limits = session.compile(), session.time(), truths(session)
+    frame, spots = session.frames.ops(result), result.placement.ops
+
+    def facts(frame: Frame) -> dict[str, tuple[int, ...]]:
+        fields = ("epoch", "chip", "row", "col", "rows", "cols", "transposed")
+        columns = zip(*(frame.columns[f"op_{f}"].tolist() for f in fields), strict=True)
+        return dict(zip(frame.text("op_name"), columns, strict=True))
+
+    shown = facts(frame)
+    assert shown == {n: (s.epoch, s.chip, *s.start, *s.size, s.transposed) for n, s in spots.items()}
+    opened = open_netlist(session.export_netlist(tmp_path / "net.yaml")).hub.frames["ops"]
+    assert facts(opened) == shown
+    assert opened.columns["epoch_cycles"].tolist() == frame.columns["epoch_cycles"].tolist()
+    again = dict(zip(opened.text("op_name"), opened.columns["op_cycles"].tolist(), strict=True))
+    kernels = dict(zip(frame.text("op_name"), frame.columns["op_cycles"].tolist(), strict=True))
+    assert {n: c for n, c in again.items() if c} == {n: c for n, c in kernels.items() if again[n]}
+    session.export_table(tmp_path / "ops.csv")
+    with (tmp_path / "ops.csv").open() as file:
+        for row in csv.DictReader(file):
+            assert shown[row["name"]][:6] == tuple(int(row[f]) for f in ("epoch", "chip", "row", "col", "rows", "cols"))
+            assert float(row["cycles"]) == kernels[row["name"]]
+    whole = f"{times.per_input:,.0f} cycles per input in a batch of {times.batch}"
+    longest = max(range(len(limits)), key=lambda e: times.epochs[e].cycles)
+    said = closing(session, (), tmp_path)
+    assert whole in summary(result) and whole in said and limits[longest].text in said
+    assert [row.facts.cycles for row in session.placements if row.current] == [pytest.approx(times.per_input)]
+    assert numbers_of(result)["cycles/input"] == pytest.approx(times.per_input)
+
+
+@pytest.mark.parametrize("model", ["perceptron, 64 inputs", "encoder, 32 inputs, several chips", "training"])
+def test_an_image_says_what_its_session_says(model: str, tmp_path: Path) -> None:
+    session = opened(model)
+    image = Session.open(session.export_tti(tmp_path / "image.tti"))
+    assert truths(image) == truths(session)
+    assert (image.time().per_input, image.time().parts) == (session.time().per_input, session.time().parts)
+    ours, theirs = (s.frames.ops(s.compile()) for s in (session, image))
+    assert ours.text("op_name") == theirs.text("op_name")
+    for name in ("rows", "cols", "cycles", "limiter_cycles", "epoch"):
+        assert ours.columns[f"op_{name}"].tolist() == theirs.columns[f"op_{name}"].tolist(), name
 
 
 WAYS = {"dram": "DRAM", "host": "host link", "noc": "NoC", "kernel": "compute"}
