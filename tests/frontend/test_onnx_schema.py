@@ -108,6 +108,13 @@ def test_onnxruntime_refuses_it_too(name: str) -> None:
         session.run(None, {feed.name: np.zeros(feed.shape, np.float32)})
 
 
+@pytest.mark.parametrize("op", ("ReduceSum", "ReduceMax", "ReduceMean", "ReduceL2"))
+def test_an_attribute_for_empty_axes_says_nothing_with_axes(op: str) -> None:
+    model = model_of(op, {"x": (2, 3, 8), "i": (1,)}, {"keepdims": 0, "noop_with_empty_axes": 1})
+    graph = from_onnx(model)  # reduces along dim 0
+    assert graph[graph.outputs[0].sources[0]].shape == (3, 8)
+
+
 def _other(attribute: Any, default: Any) -> Any:
     """A value that is not the default, of the attribute's type; None for graphs, tensors and the like."""
     kinds = onnx.AttributeProto.AttributeType

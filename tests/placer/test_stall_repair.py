@@ -10,9 +10,9 @@ import torch
 
 from tbuda_lab.core import frontend
 from tbuda_lab.core.balancer import op_models
-from tbuda_lab.core.balancer.types import Placement
+from tbuda_lab.core.balancer.types import OpModels, Placement
 from tbuda_lab.core.compiler import CompileResult, compile_graph
-from tbuda_lab.core.constraints import resolve
+from tbuda_lab.core.constraints import FREE, resolve
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.epochsim import simulate
 from tbuda_lab.core.errors import PlacementError
@@ -32,8 +32,10 @@ from tbuda_lab.core.placer.model.segment import Segment, choose_rows, cores_of, 
 from tbuda_lab.core.placer.policies.optimal import Optimal
 from tbuda_lab.core.placer.stalls.epoch_throughput import full_edges, throughput, throughputs
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
-from tbuda_lab.core.placer.stalls.repairs import with_edits, with_queues
+from tbuda_lab.core.placer.stalls.repairs import Repairs, with_edits, with_queues
 from tbuda_lab.core.placer.stalls.stall_repair import repair_stalls
+from tbuda_lab.core.placer.state import PlacementState, ProgressCheck
+from tbuda_lab.core.placer.steps import refuse_hanging
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.commands import ResizeOp
@@ -175,13 +177,8 @@ def test_a_mend_pays_in_the_whole_simulation_and_changes_no_result() -> None:
 
 def test_of_several_forks_that_hang_each_is_mended() -> None:
     """No single nop or queue lets the epoch run."""
-    spec, options = GRAYSKULL, CompileOptions(microbatch=BATCH)
-    graph = residuals(3, 2048)
-    problem = Problem.of(graph, op_models(graph, spec, options), spec, options, schedule(graph))
+    problem, segment = hanging_epoch()
     policy = Optimal(problem, lambda fraction: None)
-    count = len(problem.order)
-    segment = next(s for at in range(len(policy.runs.targets)) if (s := policy.attempt(0, count, 0, at, {}).segment))
-    assert throughput(problem, segment).deadlocked
     result = repair_stalls(problem, (segment,))
     assert len(result.edits) > 1
     assert all(not throughput(result.problem, part).deadlocked for part in result.segments)
@@ -189,6 +186,51 @@ def test_of_several_forks_that_hang_each_is_mended() -> None:
     assert lacking > 0
     roomy = policy.apart(segment, lacking, {})
     assert roomy is not None and cores_of(problem, roomy) <= problem.cores - lacking
+
+
+@functools.cache
+def hanging_parts() -> tuple[Graph, dict[str, OpModels], tuple[str, ...], Segment]:
+    graph, options = residuals(3, 2048), CompileOptions(microbatch=BATCH)
+    models, order = op_models(graph, GRAYSKULL, options), tuple(schedule(graph))
+    policy = Optimal(Problem.of(graph, models, GRAYSKULL, options, order), lambda fraction: None)
+    tries = (policy.attempt(0, len(order), 0, at, {}).segment for at in range(len(policy.runs.targets)))
+    return graph, models, order, next(segment for segment in tries if segment)
+
+
+def hanging_epoch() -> tuple[Problem, Segment]:
+    """Residuals that hang, as one epoch of a problem of its own."""
+    graph, models, order, segment = hanging_parts()
+    problem = Problem.of(graph, models, GRAYSKULL, CompileOptions(microbatch=BATCH), order)
+    assert throughput(problem, segment).deadlocked
+    return problem, segment
+
+
+def test_an_epoch_that_no_repair_helps_is_cut_until_nothing_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, segment = hanging_epoch()
+    monkeypatch.setattr(Repairs, "possible", lambda self, state, now: iter(()))
+    result = repair_stalls(problem, (segment,))
+    assert len(result.segments) > 1 and not result.edits
+    assert [part.first for part in result.segments[1:]] == [part.last for part in result.segments[:-1]]
+    assert all(not throughput(problem, part).deadlocked for part in result.segments)
+    (note,) = result.notes
+    assert "ends a deadlock" in note.message and all(
+        problem.order[p.first] in note.message for p in result.segments[1:]
+    )
+
+
+def test_an_epoch_that_hangs_all_the_same_is_refused_by_its_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, segment = hanging_epoch()
+    monkeypatch.setattr(Repairs, "apply", lambda self, *arguments: None)
+    result = repair_stalls(problem, (segment,))
+    assert result.segments[0].rows == segment.rows
+    context = PlaceContext(
+        problem.graph, problem.models, GRAYSKULL, problem.options, FREE, problem.costs, ProgressCheck()
+    )
+    state = PlacementState(context, problem, 0, problem, result.segments, "Optimal")
+    with pytest.raises(PlacementError, match="would wait for ever") as refused:
+        refuse_hanging(state)
+    stuck = {(problem.order[a], problem.order[b]) for a, b, _ in throughput(problem, segment).stuck}
+    assert all(any(a in d.fix and b in d.fix for d in refused.value.diagnostics) for a, b in stuck)
 
 
 @pytest.mark.parametrize("device", ["grayskull", "wormhole_b0"])

@@ -32,8 +32,9 @@ class Payload:
         frozen = frozen.copy()
         frozen.setflags(write=False)
         self.array = frozen
-        head = f"{frozen.dtype.str}{frozen.shape}".encode()
-        self.digest = hashlib.sha256(head + frozen.tobytes()).hexdigest()[:16]
+        digest = hashlib.sha256(f"{frozen.dtype.str}{frozen.shape}".encode())
+        digest.update(frozen.data if frozen.size else b"")
+        self.digest = digest.hexdigest()[:16]
 
     @classmethod
     def absent(cls, digest: str) -> Payload:

@@ -360,11 +360,13 @@ class LoweringContext:
         """A row picker. `entries` (n, 3), logical: (slice, row) of the result, flat row z * R + r of the source."""
         _, r, _ = value.zrc
         padded = tiles_of(r) * TILE
-        coords = entries.astype(np.int64, copy=True)
-        coords[:, 2] = coords[:, 2] // r * padded + coords[:, 2] % r
-        order = np.lexsort((coords[:, 2], coords[:, 1], coords[:, 0]))
-        kind = np.int32 if coords.size == 0 or coords.max() < 2**31 else np.int64
-        picker = Payload(coords[order].astype(kind))
+        source = entries[:, 2].astype(np.int64)
+        if r < padded:
+            source = source // r * padded + source % r
+        kind = np.int32 if max(source.max(initial=0), entries.max(initial=0)) < 2**31 else np.int64
+        coords = np.empty(entries.shape, kind)
+        coords[:, :2], coords[:, 2] = entries[:, :2], source
+        picker = Payload(_in_order(coords))
         return self.emit(HwSparseMatmul(picker), [value], shape, zero_r=True, zero_c=value.zero_c, fill_c=value.fill_c)
 
     def pick_columns(self, value: TileValue, shape: Shape, source_of: np.ndarray) -> TileValue:
@@ -393,6 +395,16 @@ class LoweringContext:
         if parts > 1:
             return picked.through(transpose(), vstack(parts), shape=shape, zero_c=picked.zero_r)
         return picked.through(transpose(), shape=shape, zero_r=picked.zero_c, zero_c=picked.zero_r)
+
+
+def _in_order(coords: np.ndarray) -> np.ndarray:
+    """(n, 3) picker entries by slice, row and source; as they are where that is their order."""
+    before, after = coords[:-1], coords[1:]
+    later = before[:, 0] < after[:, 0]
+    alike = before[:, 0] == after[:, 0]
+    later |= alike & (before[:, 1] < after[:, 1])
+    later |= alike & (before[:, 1] == after[:, 1]) & (before[:, 2] <= after[:, 2])
+    return coords if later.all() else coords[np.lexsort((coords[:, 2], coords[:, 1], coords[:, 0]))]
 
 
 def _parts_of_rows(count: int) -> int:

@@ -42,11 +42,16 @@ def conv_entries(
     (h, w), (oh, ow), (kh, kw) = in_hw, out_hw, kernel
     ys = taps(h, oh, kh, stride[0], padding[2], dilation[0])
     xs = taps(w, ow, kw, stride[1], padding[0], dilation[1])
-    y, x = np.broadcast_arrays(ys[:, None, :, None], xs[None, :, None, :])  # (kh, kw, oh, ow)
-    inside = ((y >= 0) & (y < h) & (x >= 0) & (x < w)).reshape(kh * kw, oh * ow)
-    source = (y * w + x).reshape(kh * kw, oh * ow)
-    position, pixel = np.nonzero(inside)
-    return np.stack([position, pixel, source[position, pixel]], axis=1)
+    rows, columns = (ys >= 0) & (ys < h), (xs >= 0) & (xs < w)
+    inside = (rows[:, None, :, None] & columns[None, :, None, :]).reshape(kh * kw, oh * ow)
+    # 32 bits where they suffice: a wide kernel on a large image has millions of entries
+    kind = np.int32 if max(kh * kw, oh * ow, h * w) < 2**31 else np.int64
+    source = (ys.astype(kind)[:, None, :, None] * w + xs.astype(kind)[None, :, None, :]).reshape(kh * kw, oh * ow)
+    entries = np.empty((np.count_nonzero(inside), 3), kind)
+    entries[:, 0] = np.repeat(np.arange(kh * kw), inside.sum(axis=1))
+    entries[:, 1] = np.broadcast_to(np.arange(oh * ow, dtype=kind), inside.shape)[inside]
+    entries[:, 2] = source[inside]
+    return entries
 
 
 def _clamp(positions: np.ndarray, size: int) -> np.ndarray:
@@ -120,8 +125,9 @@ def _side_by_side(ctx: LoweringContext, columns: TileValue, groups: int, parts: 
 def _columns(ctx: LoweringContext, x: TileValue, entries: np.ndarray, share: range, size: tuple[int, int]) -> TileValue:
     """(1, 1, rows, n * channels) pixels that n of all kernel positions read, side by side. size: (rows, channels)."""
     rows, cin = size
-    own = entries[(entries[:, 0] >= share.start) & (entries[:, 0] < share.stop)]
-    picked = ctx.pick_rows(x, (len(share), rows, cin), own - np.array([share.start, 0, 0]))
+    own = entries[slice(*np.searchsorted(entries[:, 0], (share.start, share.stop)).tolist())].copy()
+    own[:, 0] -= share.start
+    picked = ctx.pick_rows(x, (len(share), rows, cin), own)
     if len(share) == 1:
         return picked.relabel((1, 1, *picked.shape[-2:]))
     return picked.through(hstack(len(share)), shape=(1, 1, rows, len(share) * tiles_of(cin) * TILE), zero_r=True)

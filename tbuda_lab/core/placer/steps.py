@@ -34,7 +34,7 @@ from tbuda_lab.core.placer.search.infeasible_repair import (
 from tbuda_lab.core.placer.search.large_neighbourhood import Curve, search_on
 from tbuda_lab.core.placer.search.merge_epochs import merge_epochs
 from tbuda_lab.core.placer.stalls.fork_join import buffer
-from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, repair_stalls
+from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, hanging, repair_stalls
 from tbuda_lab.core.placer.state import PlaceContext, PlacementState, ProgressCheck, StartedPlacement
 from tbuda_lab.core.placer.validate import chip_breaks, refuse_pins
 
@@ -292,6 +292,15 @@ def keep_links(state: PlacementState) -> PlacementState:
     return _on_one_chip(state, state, _FASTER)
 
 
+def refuse_hanging(state: PlacementState) -> PlacementState:
+    """Raises `PlacementError` for an epoch that would wait for ever, however it was repaired and cut."""
+    if state.context.options.enable_fork_join_buffering:
+        errors = hanging(state.problem, state.segments)
+        if errors:
+            raise PlacementError("epochs that would hang, and that no queue, nop or cut lets run", errors)
+    return state
+
+
 def _on_one_chip(state: PlacementState, begun: PlacementState, steps: Sequence[Step]) -> PlacementState:
     """The state; where more would cross a link between chips than it has streams for (rule N11) and no nop narrows it,
     such as weights that parts of a training on several chips share, all that `begun` has on one chip, after `steps`.
@@ -342,5 +351,5 @@ def _time(problem: Problem, segments: Sequence[Segment]) -> float:
 
 _FASTER: tuple[Step, ...] = (merge_refused, repair_full_buffers, let_flow, shorten_first_input, search_further)
 
-STEPS: tuple[Step, ...] = (reach_neighbours, *_FASTER, keep_links, drop_refused_preloads)
+STEPS: tuple[Step, ...] = (reach_neighbours, *_FASTER, keep_links, drop_refused_preloads, refuse_hanging)
 """What follows on `choose_feasible`, in this order: first what the chips demand, then what makes epochs faster."""

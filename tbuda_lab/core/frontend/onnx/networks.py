@@ -358,8 +358,9 @@ def softmax(n: OnnxNode) -> Any:
 )
 def reduce(n: OnnxNode) -> Any:
     axes, keep, x = n.ints_or_attr(1, "axes"), bool(n.attr("keepdims", 1)), n.x()
+    stays = bool(n.attr("noop_with_empty_axes", 0))  # read here: with axes it says nothing
     if not axes:
-        if n.attr("noop_with_empty_axes", 0):
+        if stays:
             return _pointwise(n, x)
         axes = list(range(n.rank()))
     if 0 in n.shape():  # what it reduces has no elements, so the result is known

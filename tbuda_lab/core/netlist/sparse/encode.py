@@ -18,6 +18,7 @@ from tbuda_lab.core.netlist.sparse.layout import (
     U32,
     as_entries,
     bits_for,
+    in_order,
     inner_bits,
     mask_hashes,
     masks_to_tiles,
@@ -101,7 +102,7 @@ def encode_picker(
         (TILE, entries[:, 2] % TILE),
     ):
         key = key * size + digit
-    key = np.unique(key)
+    key = in_order(key)
     element_tile = key // (TILE * TILE)
     first = starts(element_tile)
     tile_key = element_tile[first]

@@ -6,7 +6,8 @@ epoch as it is: a double output buffer for the producer, a DRAM queue on the edg
 a new epoch before the reader. Each is priced by the simulator with all it costs: DRAM traffic, cores, the switch.
 Larger input buffers come before all of this (`fork_join`) and cost nothing but L1. Where several forks hang, a repair
 counts that leaves fewer full buffers among them. What is found for an epoch is kept with the problem, so an epoch that
-was priced when it was chosen is repaired in just that way.
+was priced when it was chosen is repaired in just that way. An epoch that hangs after all of this becomes as many as do
+not: what has to wait lies in the queues between them.
 """
 
 from __future__ import annotations
@@ -108,6 +109,19 @@ def with_least_stall_cycles(problem: Problem, segment: Segment) -> Segment:
     return _charge(problem, segment, now.roomy - inputs * held, limiter, limiter)
 
 
+def hanging(problem: Problem, segments: Sequence[Segment]) -> list[Diagnostic]:
+    """Of every epoch that would wait for ever, the full buffers, and what the user may do."""
+    errors = []
+    for index, segment in enumerate(segments):
+        now = throughput(problem, segment)
+        names = problem.order[segment.first : segment.last]
+        for producer, reader, port in now.stuck if now.deadlocked else ():
+            text = f"operand {port} of {names[reader]} would wait for ever: the buffer behind {names[producer]} is full"
+            fix = f"insert_queue from {names[producer]} to {names[reader]}, or an epoch break before {names[reader]}"
+            errors.append(Diagnostic("error", f"epoch {index}", "deadlock", text, fix))
+    return errors
+
+
 def is_held_up(problem: Problem, segment: Segment, upstream_rows: Mapping[int, int] | None = None) -> bool:
     """Whether an epoch takes longer from one input to the next than its slowest op, however it is repaired."""
     if not problem.options.enable_fork_join_buffering or problem.inputs(segment.first) < 2:
@@ -163,8 +177,11 @@ class _StallRepair:
                 repaired_epoch = self.repairs.apply(state, repair, segment.first, upstream_rows)
                 if repaired_epoch is not None:
                     state = repaired_epoch
+            planned = {part.first for part in state.parts}
+            state = self._cut_where_it_hangs(state, upstream_rows)
+            forced = [state.problem.order[part.first] for part in state.parts if part.first not in planned]
             if state.parts != (segment,) or state.edits:
-                notes.append(self._note(index, price, segment, state))
+                notes.append(self._note(index, price, segment, state, forced))
             grown = state.parts[-1].last - segment.last
             result = [*state.parts, *(_shift(s, grown) for s in result)]
             edits = [*state.edits, *edits]
@@ -175,6 +192,37 @@ class _StallRepair:
             for s, now in zip(result, now_throughputs, strict=True)
         ]
         return RepairedPlacement(self.problem, tuple(result), tuple(edits), tuple(reversed(notes)))
+
+    def _cut_where_it_hangs(self, state: RepairedEpoch, upstream_rows: Mapping[int, int]) -> RepairedEpoch:
+        """The epochs, each that hangs in two as often as that takes. One op alone never hangs; a part that no cut
+        leaves legal stays, and `hanging` tells of it."""
+        parts, waiting = list[Segment](), list(state.parts)
+        rows_so_far = dict(upstream_rows)
+        while waiting:
+            segment = waiting.pop(0)
+            now = self._throughput(state.problem, segment)
+            halves = self._cut(state.problem, segment, now, rows_so_far) if now.deadlocked else ()
+            if halves:
+                waiting[:0] = halves
+                continue
+            parts.append(segment)
+            rows_so_far.update(zip(range(segment.first, segment.last), segment.rows, strict=True))
+        return dataclasses.replace(state, parts=tuple(parts))
+
+    def _cut(
+        self, problem: Problem, segment: Segment, now: Throughput, upstream_rows: Mapping[int, int]
+    ) -> tuple[Segment, ...]:
+        """The two epochs of a legal cut: before the reader of a full buffer, as near to the middle as can be, else
+        anywhere; nothing where there is none."""
+        count = segment.last - segment.first
+        stuck = {reader for _, reader, _ in now.stuck}
+        for at in sorted(range(1, count), key=lambda at: (at not in stuck, abs(2 * at - count), at)):
+            halves = self.repairs.apply(
+                RepairedEpoch(problem, (segment,)), Repair("cut", 0, at, 0), segment.first, upstream_rows
+            )
+            if halves is not None:
+                return halves.parts
+        return ()
 
     # -- the search ------------------------------------------------------------------------------------------
     def _plan(self, state: RepairedEpoch, upstream_rows: Mapping[int, int], before: Throughput) -> Price:
@@ -261,7 +309,8 @@ class _StallRepair:
         """Cycles of the whole batch, infinite where the epoch deadlocks."""
         return now.cycles if now.deadlocked else batch_cycles(self.problem, segment)
 
-    def _note(self, index: int, price: Price, old: Segment, state: RepairedEpoch) -> Diagnostic:
+    def _note(self, index: int, price: Price, old: Segment, state: RepairedEpoch, forced: Sequence[str]) -> Diagnostic:
+        """What was done to an epoch and what that is worth. forced: ops before which it was cut for it hung."""
         was = price.before
         now = sum(self._throughput(state.problem, part).cycles for part in state.parts)
         what = {
@@ -276,11 +325,13 @@ class _StallRepair:
             done.append(what[repair.kind].format(shifted[repair.producer], shifted[repair.reader]))
             if repair.kind == "nop":
                 shifted.insert(repair.reader, "nop")
+        if forced:
+            done.append(f"a new epoch before {', '.join(forced)}, for nothing less ends a deadlock")
         slowest = max(part.limiter_cycles for part in state.parts)
         gain = "it would deadlock" if was.deadlocked else f"{int(was.cycles)} cycles a batch without"
+        took = f"{int(now)} cycles a batch" if np.isfinite(now) else "it hangs all the same"
         text = (
-            f"{'; '.join(done)}: {int(now)} cycles a batch, {gain}; the slowest op takes {slowest} an input, it took "
-            f"{old.limiter_cycles}"
+            f"{'; '.join(done)}: {took}, {gain}; the slowest op takes {slowest} an input, it took {old.limiter_cycles}"
         )
         return Diagnostic(
             "note", f"epoch {index}", "repair", text, "enable_fork_join_buffering=False leaves epochs as they are"
