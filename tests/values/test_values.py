@@ -131,13 +131,6 @@ def test_a_difference_is_seen() -> None:
     assert {d.value for d in differences("reciprocal", NAMED["reciprocal"][1])} == {0.0}
 
 
-def test_an_infinity_in_the_padding_has_its_rule() -> None:
-    """It is broadcast along five columns of 32, of which a sum is taken."""
-    x, rows = torch.ones(1, 3, 5), torch.tensor([[[1.0], [-INF], [2.0]]])
-    (verdict,) = Session(Fn(lambda x, rows: (x + rows).sum(-1)), (x, rows), options=OPTIONS).verify()
-    assert (verdict.passes(0.99), verdict.rule) == (False, "padding")
-
-
 def test_memory_that_is_written_in_parts_holds_what_was_written() -> None:
     def in_parts(x: torch.Tensor) -> torch.Tensor:
         y = torch.empty_like(x)

@@ -78,6 +78,8 @@ def power(name: str, args: Arguments, out: torch.Tensor) -> torch.Tensor | None:
 
 
 def squares(name: str, args: Arguments, out: torch.Tensor) -> torch.Tensor | None:
+    if name in ("var", "std"):
+        return torch.where(out.isinf(), torch.nan, out)
     if name != "native_layer_norm":
         return None
     dims = list(range(-len(args[1]), 0))
@@ -90,13 +92,6 @@ def tiles_of_products(name: str, args: Arguments, out: torch.Tensor) -> torch.Te
     if name not in ("native_group_norm", "convolution", "embedding"):
         return None
     return None if bool(args[0].isfinite().all()) else torch.full_like(out, torch.nan)
-
-
-def padding(name: str, args: Arguments, out: torch.Tensor) -> torch.Tensor | None:
-    """An infinity that was broadcast along a dim lies in the padding of its last tile, too, times 0 in a sum."""
-    if name not in ("sum", "mean", "mm", "bmm", "addmm"):
-        return None
-    return torch.where(out.isinf(), torch.nan, out) if out.is_floating_point() else None
 
 
 def quotients(name: str, args: Arguments, out: torch.Tensor) -> torch.Tensor | None:
@@ -123,7 +118,6 @@ RULES: dict[str, Rule] = {
     "power": power,
     "squares": squares,
     "quotients": quotients,
-    "padding": padding,
     "argmax with NaN": argmax_with_nan,
     "tiles of products": tiles_of_products,
 }

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
-from tbuda_lab.core.formats import DataFormat, within
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TILE, TM, Edge, Graph, Node, NodeKind, Payload, Shape
 from tbuda_lab.core.graph.phases import ROLE, TRAINABLE, writes_by_parameter
 from tbuda_lab.core.graph.tm import broadcast, transpose, vslice, vstack
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwOp, HwSparseMatmul, HwSplice, HwUnary
+from tbuda_lab.core.lowering.padding import Padding
 from tbuda_lab.core.lowering.values import TileValue, collapse, simplify, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout, arrange, arranged_shape
 from tbuda_lab.core.ops.base import FILLS_ROWS
@@ -27,9 +28,6 @@ MAX_SPLICE_INPUTS = 8
 
 COLUMNS_OF_CORES, MOST_TURNED = 8, 48
 """Cores in a row of any device, at least, and tiles of a turned tensor's columns that one of them may hold."""
-
-HUGE = 1e15
-"""Squares, cubes and products of two numbers below it are finite."""
 
 SPREADS = "spreads"
 """Attribute of a one-hot matmul that only fills tiles: "r" with their row 0, "c" with their column 0."""
@@ -48,6 +46,7 @@ class LoweringContext:
         self.source = source
         self.host_fills = host_fills  # the tiles of parameters and constants with a size of 1 (`fill_tiles_on_host`)
         self.out = Graph(source.name)
+        self.padding = Padding(self.out)
         self.df = df
         self.parts = parts or {}  # of convolutions that become several (see `split`)
         self.users = source.users()
@@ -87,6 +86,7 @@ class LoweringContext:
         if self.node.op is not None:
             node.attrs["source"] = self.node.name
         self.out.add(node)
+        self.padding.emitted(node, operands)
         return TileValue(node.name, shape, (), **facts)
 
     def read_once(self, value: TileValue) -> TileValue:
@@ -186,7 +186,7 @@ class LoweringContext:
         """Replicate row 0 (column 0) of a one-row (one-column) tensor through its tile, by a one-hot matmul."""
         z, r, c = value.zrc
         rows, cols = rows and r == 1 and not value.fill_r, cols and c == 1 and not value.fill_c
-        value = self.finite_padding(value, rows=rows, cols=cols)
+        given, value = value, self.finite_padding(value, rows=rows, cols=cols)
         if rows:
             one_hot = np.zeros((TILE, TILE), np.float32)
             one_hot[:, 0] = 1.0
@@ -200,6 +200,7 @@ class LoweringContext:
                 zero_c=value.zero_c,
             )
             self.out[value.node].attrs[SPREADS] = "r"
+            self.padding.spreads(value, given)
         if cols:
             one_hot = np.zeros((TILE, TILE), np.float32)
             one_hot[0, :] = 1.0
@@ -213,6 +214,7 @@ class LoweringContext:
                 zero_r=value.zero_r,
             )
             self.out[value.node].attrs[SPREADS] = "c"
+            self.padding.spreads(value, given)
         return value
 
     def _spread_z(self, value: TileValue, z: int) -> TileValue:
@@ -334,26 +336,10 @@ class LoweringContext:
         return value
 
     def finite_padding(self, value: TileValue, *, rows: bool = False, cols: bool = False) -> TileValue:
-        """The value, its padding masked where a huge constant, which is in the padding too, may have made an infinity
-        there: 0 times infinity is no number in a product of matrices."""
-        _, r, c = value.zrc
-        rows, cols = rows and not value.zero_r and r % TILE > 0, cols and not value.zero_c and c % TILE > 0
-        if not (rows or cols) or not self._meets_huge_constant(value.node):
-            return value
+        """The value, its padding masked where it may hold an infinity: 0 times infinity is no number in a product of
+        matrices."""
+        rows, cols = rows and self.padding.along(value, 0) > 0, cols and self.padding.along(value, 1) > 0
         return self.mask_padding(value, rows=rows, cols=cols)
-
-    def _meets_huge_constant(self, name: str) -> bool:
-        """Whether a value comes from a constant from whose like infinities come."""
-        seen, stack = {name}, [name]
-        while stack:
-            node = self.out[stack.pop()]
-            if node.kind is NodeKind.CONSTANT and node.value is not None and not within(node.value, HUGE):
-                return True
-            if isinstance(node.op, HwOp):
-                fresh = set(node.sources) - seen
-                seen |= fresh
-                stack.extend(sorted(fresh))
-        return False
 
     # -- data movement ---------------------------------------------------------------------------------------
     def pick_rows(self, value: TileValue, shape: Shape, entries: np.ndarray) -> TileValue:
@@ -376,6 +362,7 @@ class LoweringContext:
         z, r, c = value.zrc
         width = len(source_of)
         if FILLS_ROWS in self.node.attrs and tiles_of(c) * tiles_of(width) <= MAX_DENSE_SELECTION_TILES:
+            value = self.finite_padding(value, cols=True)
             # Whole tiles of rows: a one-row constant would be replicated by the host.
             selection = np.zeros((tiles_of(c) * TILE, width), np.float32)
             used = np.flatnonzero(source_of >= 0)

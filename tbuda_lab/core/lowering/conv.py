@@ -68,7 +68,7 @@ def conv2d_rows(ctx: LoweringContext, op: ops.ConvRows, operands: list[TileValue
     """x (1, 1, H * W, Cin), weights (Cout, Cin / groups, kh, kw) -> (1, 1, OH * OW, Cout): a picker and a matmul for
     each part of the kernel positions (`split.shares`), their results added. A kernel of 1 x 1 with stride 1 needs no
     picker; depthwise ones are `depthwise`."""
-    x, bias = operands[0], (operands[2] if len(operands) == 3 else None)
+    x, bias = ctx.finite_padding(operands[0], cols=True), (operands[2] if len(operands) == 3 else None)
     kernel, stride, padding, dilation, groups = op.kernel, op.stride, op.padding, op.dilation, op.groups
     cout, cin_per_group, kh, kw = ctx.source[ctx.node.inputs[1].source].shape
     cin = cin_per_group * groups

@@ -39,6 +39,7 @@ def matmul(ctx: LoweringContext, op: ops.Matmul, operands: list[TileValue], shap
         return product
     if not (a.zero_c or b.zero_r):
         a = ctx.mask_padding(a, cols=True)
+    a, b = ctx.finite_padding(a, cols=True), ctx.finite_padding(b, rows=True)
     inputs = [a, b]
     zero_r, zero_c = a.zero_r, b.zero_c
     fill_r, fill_c = a.fill_r and rows == 1, b.fill_c and cols == 1
@@ -115,7 +116,7 @@ def _sum_along(ctx: LoweringContext, x: TileValue, dim: int, shape: Shape, weigh
     """The sum along a dim, each number times a weight."""
     z, rows, cols = x.zrc
     lead = (z,) if z > 1 else ()
-    x = ctx.finite_padding(x, rows=dim == -2, cols=dim == -1)
+    given, x = x, ctx.finite_padding(x, rows=dim == -2, cols=dim == -1)
     if dim == -1:
         # Zero rows past the logical width, so that whatever the padding of x holds is not summed.
         ones = np.zeros((tiles_of(cols) * TILE, 1), np.float32)
@@ -123,6 +124,7 @@ def _sum_along(ctx: LoweringContext, x: TileValue, dim: int, shape: Shape, weigh
         right = ctx.expand(_weights(ctx, ones, weight), (*lead, len(ones), 1), lead_only=True)
         total = ctx.emit(HwMatmul(), [x, right], shape, zero_r=x.zero_r, fill_r=x.fill_r, fill_c=True)
         ctx.out[total.node].attrs[SUMS] = "c"
+        ctx.padding.reduces(total, given)
         return total
     if dim == -2:
         ones = np.zeros((1, tiles_of(rows) * TILE), np.float32)
@@ -130,6 +132,7 @@ def _sum_along(ctx: LoweringContext, x: TileValue, dim: int, shape: Shape, weigh
         left = ctx.expand(_weights(ctx, ones, weight), (*lead, 1, ones.shape[1]), lead_only=True)
         total = ctx.emit(HwMatmul(), [left, x], shape, zero_c=x.zero_c, fill_c=x.fill_c, fill_r=True)
         ctx.out[total.node].attrs[SUMS] = "r"
+        ctx.padding.reduces(total, given)
         return total
     if dim == -3:
         return _sum_of_slices(ctx, x, shape, weight)
@@ -178,11 +181,15 @@ def reduce_max(ctx: LoweringContext, op: ops.ReduceMax, operands: list[TileValue
             f"maximum over dim {dim} of {x.shape}", "reduce over one of the last three dims, after a transpose"
         )
     size = cols if dim == -1 else rows
+    given = x
     if size % TILE:
         x = _lowest_in_padding(ctx, x, dim, size)
     if dim == -1:
-        return ctx.emit(HwReduce("c"), [x], shape, zero_r=x.zero_r, fill_r=x.fill_r, zero_c=True)
-    return ctx.emit(HwReduce("r"), [x], shape, zero_c=x.zero_c, fill_c=x.fill_c, zero_r=True)
+        largest = ctx.emit(HwReduce("c"), [x], shape, zero_r=x.zero_r, fill_r=x.fill_r, zero_c=True)
+    else:
+        largest = ctx.emit(HwReduce("r"), [x], shape, zero_c=x.zero_c, fill_c=x.fill_c, zero_r=True)
+    ctx.padding.reduces(largest, given)
+    return largest
 
 
 def _lowest_in_padding(ctx: LoweringContext, x: TileValue, dim: int, size: int) -> TileValue:
