@@ -61,7 +61,7 @@ describe('Legal', () => {
 
   it('says old and new', () => {
     const tag = Object.fromEntries(legal.tag([4, 2], ops));
-    expect(tag['kernel cycles']).toBe('300 → 150 (−50 %)');
+    expect(tag['kernel cycles']).toBe('300 → 150 (−50.0 %)');
     expect(tag['slowest op of the epoch']).toBe('300');
     expect(tag['cycles / input, estimate']).toBe('900');
     expect(withAnswer(legal.tag([4, 2], ops), [['cycles / input', '800']]).map(([term]) => term)).not.toContain('cycles / input, estimate');

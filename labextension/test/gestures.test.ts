@@ -414,7 +414,7 @@ describe('gestures of the grid', () => {
     host.say({ type: 'suggest', ok: true, list: [hint('one', 0, edits.slice(0, 1)), hint('two', 1, edits)] });
     const list = view.element.querySelector<HTMLElement>('.tb-hints')!;
     const gains = [...list.querySelectorAll('[role=option] .tb-gain')].map(e => e.textContent);
-    expect(gains).toEqual(['1.0k → 900 (−10 %)', '1.0k → 900 (−10 %), 1 epoch less']);
+    expect(gains).toEqual(['1.0k → 900 (−10.0 %)', '1.0k → 900 (−10.0 %), 1 epoch less']);
     const [x, y] = view.editor.geometry!.box({ row: 1, col: 2, rows: 2, cols: 3 });
     const ghost = plane.querySelector('[data-tb-hint] rect')!;
     expect([Number(ghost.getAttribute('x')), Number(ghost.getAttribute('y'))]).toEqual([x, y]);

@@ -134,7 +134,7 @@ export class ClusterView {
     this.bar.replaceChildren(h('h3', {}, 'Cluster'), button('temporal-previous', '‹', 'Previous temporal epoch', this.temporal - 1),
       h('b', {}, `temporal epoch ${this.temporal}`), h('span', { class: 'tb-found' }, `of ${last + 1}`), button('temporal-next', '›', 'Next temporal epoch', this.temporal + 1),
       h('span', { class: 'tb-spring' }), choice,
-      h('span', { class: 'tb-found' }, `${chips.length} chips; slowest op of each epoch on the busiest: ${short(Number(this.frame!.meta['slowest']))} cycles per input`));
+      h('span', { class: 'tb-found' }, `${chips.length} chips; epochs of the busiest: ${short(Number(this.frame!.meta['slowest']))} cycles per input`));
   }
 
   private card(ops: Ops, frame: Frame, chip: number, k: number, [x, y]: [number, number], slowest: number): HTMLElement {

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
+from tbuda_lab.core.epochsim import batch_time
 from tbuda_lab.core.placer.model.chip_stages import chip_order, link_bytes
 
 Link = tuple[int, int, int]
@@ -17,14 +18,14 @@ Link = tuple[int, int, int]
 
 @dataclasses.dataclass(frozen=True)
 class ChipUse:
-    """A chip: its place in the pipeline, its epochs, limiter cycles per input of all of them together."""
+    """A chip: its place in the pipeline, its epochs, simulated cycles per input of all of them together."""
 
     chip: int
     stage: int
     mmio: bool
     position: tuple[int, int]  # column, row
     epochs: tuple[int, ...]
-    cycles: int
+    cycles: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,31 +46,30 @@ class ChipLinkUse:
 @dataclasses.dataclass(frozen=True)
 class ClusterMap:
     """`moves`: bytes per input from chip to chip, each tensor once per chip that reads it; between chips that are not
-    neighbours they take a shortest route. `slowest`: cycles per input of the chip with the most to do, and so of the
-    cluster. `capacity`: bytes per cycle of one link."""
+    neighbours they take a shortest route. `slowest`: cycles per input of the chip with the most to do. `capacity`: bytes per cycle of one link."""
 
     chips: dict[int, ChipUse]
     links: tuple[ChipLinkUse, ...]
     moves: dict[tuple[int, int], int]
-    slowest: int
+    slowest: float
     capacity: float
 
     def load(self, link: ChipLinkUse) -> float:
         """The share of a connection's bandwidth that is asked for in its busier direction."""
-        return max(link.forth, link.back) / max(1, self.slowest) / max(1e-9, self.capacity * link.links)
+        return max(link.forth, link.back) / max(1.0, self.slowest) / max(1e-9, self.capacity * link.links)
 
 
 def cluster_map(result: CompileResult) -> ClusterMap:
-    """Chips and links of a compile."""
+    """Chips and links of a compile, with the times of the batch that it is for, as every view shows them."""
     placement, device = result.placement, result.device
     order = {chip: i for i, chip in enumerate(chip_order(device, result.options.chip_placement_policy))}
     where = positions(device.chips, device.links)
-    report = placement.report
-    cycles = placement.epoch_cycles if report is None else tuple(e.limiter_cycles for e in report.epochs)
+    times = batch_time(result, result.options.microbatch)
+    cycles = [epoch.cycles / times.batch for epoch in times.epochs]
     mine = {chip: tuple(e.index for e in placement.epochs if e.chip == chip) for chip in device.chips}
     chips = {
         chip: ChipUse(
-            chip, order[chip], chip in device.mmio_chips, where[chip], epochs, int(sum(cycles[e] for e in epochs))
+            chip, order[chip], chip in device.mmio_chips, where[chip], epochs, math.fsum(cycles[e] for e in epochs)
         )
         for chip, epochs in mine.items()
     }
@@ -79,7 +79,7 @@ def cluster_map(result: CompileResult) -> ClusterMap:
         chips,
         _links(device, moves),
         moves,
-        max((c.cycles for c in chips.values()), default=0),
+        max((c.cycles for c in chips.values()), default=0.0),
         device.eth_bytes_per_cycle,
     )
 

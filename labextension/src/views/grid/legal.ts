@@ -1,5 +1,6 @@
 /** The legal shapes of one op, as the kernel sent them when a drag began: everything a drag snaps to. */
 import { elide, withThousands, percent, short } from '../dom.js';
+import { changeText } from '../numbers.js';
 import type { Frame } from '../frame.js';
 import type { Ops } from '../ops.js';
 import { shortName } from '../names.js';
@@ -162,8 +163,7 @@ export class Legal {
    *  is; of the epoch's slowest op and which that is; memory, cores. */
   tag(size: Size, ops: Ops): [string, string][] {
     const arrow = (from: number, to: number) => {
-      const change = from > 0 && to !== from ? ` (${to > from ? '+' : '−'}${percent(Math.abs(to - from) / from)})` : '';
-      return from === to ? short(to) : `${short(from)} → ${short(to)}${change}`;
+      return from === to ? short(to) : `${short(from)} → ${short(to)}${changeText(from, to)}`;
     };
     const more = this.value('cores', size) - this.value('cores', this.now);
     const change = (column: Told) => {

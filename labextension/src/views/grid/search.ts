@@ -1,5 +1,6 @@
 /** The search for a faster placement: seconds, a live curve, stop and keep; what it changed as a list to take a part of. */
-import { h, percent, quantity, seconds, short, svg } from '../dom.js';
+import { h, quantity, seconds, short, svg } from '../dom.js';
+import { changeText } from '../numbers.js';
 import type { View } from '../docks.js';
 import type { Store } from '../store.js';
 
@@ -85,7 +86,7 @@ export class SearchPanel implements View {
     const [time, cycles, step] = [frame.column('time'), frame.column('cycles'), frame.column('step')];
     const [first, best] = [cycles[0]!, cycles[cycles.length - 1]!];
     const end = running ? Math.max(said.seconds, said.elapsed) : said.elapsed;
-    const gain = first > best ? ` (−${percent((first - best) / first)})` : ', no gain yet';
+    const gain = first > best ? changeText(first, best) : ', no gain yet';
     this.state.replaceChildren(
       svg('svg', { class: 'tb-curve', viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, role: 'img', 'aria-label': `Best so far over time: ${short(first)} to ${short(best)} cycles per input` },
         svg('path', { d: curvePath(time, cycles, end), class: 'tb-curve-line' }),

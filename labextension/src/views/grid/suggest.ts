@@ -1,6 +1,7 @@
 /** The best single edits: a list, and ghosts on the grid where they would put the ops. Enter accepts the one in focus. */
 import { copy } from '../dialog.js';
-import { epochsMore, h, percent, short, svg } from '../dom.js';
+import { epochsMore, h, short, svg } from '../dom.js';
+import { changeText } from '../numbers.js';
 import type { SingleEdit } from '../editmessages.js';
 import { oneStep, type Store } from '../store.js';
 import type { Geometry } from './geometry.js';
@@ -106,7 +107,7 @@ export class Suggestions {
   private render(): void {
     this.list.replaceChildren(...this.hints.map((hint, i) => {
       const [before, after] = hint.time;
-      const share = after < before ? ` (−${percent((before - after) / before)})` : ', no gain';
+      const share = after < before ? changeText(before, after) : ', no gain';
       return h('div', {
         class: 'tb-hint-row', role: 'option', id: `${this.id}-${i}`, 'data-tb-suggestion': i, 'data-tb-kind': hint.kind ?? '', 'aria-selected': String(i === this.at),
         onclick: () => this.go(i), ondblclick: () => this.accept(i), onpointerenter: () => this.go(i, false)
