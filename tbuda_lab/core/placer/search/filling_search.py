@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -73,6 +73,8 @@ class Sooner:
         self.book.rows = self.rows
         self.steps = {op: self._steps(op, np.array([row])) for op, row in self.rows.items()}
         self.price = 0.0
+        self.ends: dict[int, np.ndarray] = {}
+        self.left: dict[int, np.ndarray] = {}
         self._tried: dict[int, RowSteps] = {}
         self._look()
 
@@ -80,9 +82,11 @@ class Sooner:
     def cores(self) -> int:
         return sum(int(one.cores[0]) for one in self.steps.values())
 
-    def _look(self) -> None:
-        """Works out the way of the first input with the rows as they are."""
-        self.ends, self.left = self.way.ends(self.steps), self.way.left(self.steps)
+    def _look(self, changed: Collection[int] = ()) -> None:
+        """Works out the way of the first input with the rows as they are; where it was known before some changed, as
+        far as that reaches."""
+        ends, left = (self.ends, self.left) if changed else (None, None)
+        self.ends, self.left = self.way.ends(self.steps, ends, changed), self.way.left(self.steps, left, changed)
         self.through = {
             op: float((self.ends[op] + self.left[op] - (one.after - one.before)[0]).max())
             for op, one in self.steps.items()
@@ -184,11 +188,12 @@ class Sooner:
         behind = self.way.behind(op, mine, self.rows, self.left, (reader,))
         scores: list[tuple[float, int, int]] = []
         now, room = math.inf, self._room(op, reader)
+        from_others = self.way.arrival(reader, theirs, self.rows, self.ends, (op,))
+        their_behind = self.way.behind(reader, theirs, self.rows, self.left)
         for i in dict.fromkeys(tried):
             one = mine.only([i])
-            rows = {**self.rows, op: int(one.row[0])}
-            their_ends = theirs.ends(self.way.arrival(reader, theirs, rows, {**self.ends, op: ends[i]}))
-            score = self._score(reader, theirs, their_ends, self.way.behind(reader, theirs, self.rows, self.left))
+            arrival = self.way.after(op, reader, theirs, int(one.row[0]), ends[i], from_others.copy())
+            score = self._score(reader, theirs, theirs.ends(arrival), their_behind)
             score += self._score(op, one, ends[i : i + 1], behind[i : i + 1])[0]
             score[theirs.cores + one.cores[0] > room] = np.inf
             if i == 0:
@@ -213,7 +218,7 @@ class Sooner:
     def _give(self, steps: Mapping[int, RowSteps]) -> None:
         self.steps.update(steps)
         self.rows.update({op: int(one.row[0]) for op, one in steps.items()})
-        self._look()
+        self._look(steps)
 
     # -- the way through all of them ---------------------------------------------------------------------------
     def run(self, visits: int) -> Segment | None:

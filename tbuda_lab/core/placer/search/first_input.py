@@ -9,22 +9,23 @@ steps need that wait for it. With both, another row of a few ops is judged by th
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import DRAM, HOST
-from tbuda_lab.core.balancer.layout import buffer_address, consumer_walk
-from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape, to_source
+from tbuda_lab.core.balancer.layout import BufferRead, BufferReads, Buffers, Walk, read_walk
+from tbuda_lab.core.balancer.streaming import simplify, stored_shape, stream_tms, unstream_tms
 from tbuda_lab.core.epochsim.network import EpochConstants
 from tbuda_lab.core.epochsim.tile_order import Steps, op_steps, stretches
+from tbuda_lab.core.graph import TM, TileShape
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment
 from tbuda_lab.core.placer.policies.spare_cores import SpareCoreFill
 
 _CONSTANTS = EpochConstants()
 _MOST = 100_000
-_MOST_READS = 2_000
 
 Feed = tuple[int, int, int]
 """(operand, producer, cycles of a message between the two)."""
@@ -57,30 +58,53 @@ class RowSteps:
         return left
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Made:
+    """What rows of a producer have in common whose tiles lie alike and leave with the same steps. form: the stored
+    shape, and the TMs that make the op's tensor of it; emit: (steps,) tiles that are out after each."""
+
+    form: tuple[TileShape, tuple[TM, ...]]
+    buffers: Buffers
+    emit: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Taken:
+    """What rows of a reader have in common that take an operand alike. tms: on the way from the producer's tensor;
+    read: (steps,) tiles of the walk that are read up to the end of each; sources: of walks followed back, by the form
+    of what the producer stored."""
+
+    tms: tuple[TM, ...]
+    walk: Walk
+    read: np.ndarray
+    sources: dict[tuple[TileShape, tuple[TM, ...]], BufferRead] = dataclasses.field(default_factory=dict)
+
+    def source(self, form: tuple[TileShape, tuple[TM, ...]], reads: BufferReads) -> BufferRead:
+        """Where its tiles lie in what was stored so."""
+        entry = self.sources.get(form)
+        if entry is None:
+            shape, before = form
+            entry = self.sources[form] = reads.of(simplify((*before, *self.tms)), shape, self.walk)
+        return entry
+
+
 @dataclasses.dataclass
 class WaitCache:
-    """What was found out of pairs of rows, and of rows of a reader, by all that decides it. Beyond `_MOST` pairs all is
-    forgotten."""
+    """What was found out of rows of producers and of readers, and of pairs of what they have in common. Beyond `_MOST`
+    pairs all is forgotten."""
 
-    waits: dict[tuple[object, ...], np.ndarray] = dataclasses.field(default_factory=dict)
-    reads: dict[tuple[object, ...], _Reads] = dataclasses.field(default_factory=dict)
+    waits: dict[tuple[_Made, _Taken], np.ndarray] = dataclasses.field(default_factory=dict)
+    made: dict[tuple[object, ...], _Made] = dataclasses.field(default_factory=dict)
+    taken: dict[tuple[object, ...], _Taken] = dataclasses.field(default_factory=dict)
+    of_rows: dict[tuple[object, ...], _Taken] = dataclasses.field(default_factory=dict)
 
     def tidy(self) -> None:
         """Forgets what is too much."""
         if len(self.waits) > _MOST:
             self.waits.clear()
-        if len(self.reads) > _MOST_READS:
-            self.reads.clear()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Reads:
-    """What an op reads of an operand: (lines, length) coordinates in its order, and (steps,) the stretch of each
-    step."""
-
-    coordinates: tuple[np.ndarray, np.ndarray, np.ndarray]
-    begin: np.ndarray
-    end: np.ndarray
+            self.made.clear()
+            self.taken.clear()
+            self.of_rows.clear()
 
 
 class FirstInput:
@@ -93,6 +117,8 @@ class FirstInput:
         self.problem, self.first, self.last, self.ready = problem, first, last, ready
         self.cache = WaitCache() if cache is None else cache
         self.cache.tidy()
+        self._made_by: dict[tuple[int, int], _Made] = {}
+        self._taken_by: dict[tuple[int, int, int], _Taken] = {}
         self.feeds: dict[int, list[Feed]] = {}
         self.readers: dict[int, list[tuple[int, int, int]]] = {op: [] for op in range(first, last)}
         for op in range(first, last):
@@ -126,58 +152,86 @@ class FirstInput:
         return RowSteps(rows, cores, cycles, done[:, 1:], done[:, :-1])
 
     def waits(self, producer: int, p_row: int, op: int, port: int, row: int) -> np.ndarray:
-        """(steps of the op,) which step of the producer each waits for, -1 for none."""
-        problem = self.problem
-        a, b = problem.order[producer], problem.order[op]
-        first, second = problem.tables[producer], problem.tables[op]
-        key = (
-            first.signature,
-            p_row,
-            problem.orders[a],
-            second.signature,
-            port,
-            row,
-            problem.orders[b],
-            problem.read_orders[b],
-        )
+        """(steps of the op,) which step of the producer each waits for, -1 for none: by the furthest tile that any line
+        of the op's cores reads up to the end of a step."""
+        made, taken = self._made(producer, p_row), self._taken(op, port, row)
+        key = made, taken
         entry = self.cache.waits.get(key)
         if entry is None:
-            entry = self.cache.waits[key] = self._waits(producer, p_row, op, port, row)
+            source = taken.source(made.form, self.problem.costs.tile_orders.reads)
+            _, address = made.buffers.find(source)
+            if source.real is not None:
+                address = np.where(source.real, address, -1)
+            furthest = np.zeros(address.shape[1] + 1, np.int64)
+            np.maximum.accumulate(address.max(axis=0) + 1, out=furthest[1:])
+            need = furthest[taken.read]
+            entry = np.where(need > 0, made.emit.searchsorted(need), -1).astype(np.int32)
+            self.cache.waits[key] = entry
         return entry
 
-    def _waits(self, producer: int, p_row: int, op: int, port: int, row: int) -> np.ndarray:
-        """By the furthest tile that any line of the op's cores reads up to the end of a step."""
-        problem = self.problem
-        p_profile, profile = problem.profiles[producer], problem.profiles[op]
-        first, second = problem.tables[producer].rows[p_row], problem.tables[op].rows[row]
-        shape, reads = stored_shape(p_profile, first), self._reads(op, port, row)
-        z, r, c = to_source(edge_tms(p_profile, first, profile, port, second), shape, *reads.coordinates)
-        address = buffer_address(first, problem.orders[problem.order[producer]], z, r, c)[1]
-        address = np.where((z < shape[0]) & (r < shape[1]) & (c < shape[2]), address, -1)
-        furthest = np.append(np.maximum.accumulate(address.max(axis=0)), -1)
-        need = np.where(reads.begin < reads.end, furthest[reads.end - 1], -1) + 1
-        need = np.maximum.accumulate(need)
-        return np.where(need > 0, np.searchsorted(self.steps(producer, p_row).emit, need), -1).astype(np.int32)
-
-    def _reads(self, op: int, port: int, row: int) -> _Reads:
-        problem, name = self.problem, self.problem.order[op]
-        table, profile = problem.tables[op], problem.profiles[op]
-        key = (table.signature, port, row, problem.orders[name], problem.read_orders[name])
-        entry = self.cache.reads.get(key)
+    def _made(self, op: int, row: int) -> _Made:
+        entry = self._made_by.get((op, row))
         if entry is None:
-            walk = consumer_walk(profile, port, table.rows[row], problem.read_orders[name])
-            stretch = stretches(profile, port, table.rows[row], self.steps(op, row), walk[0].shape[1])
-            entry = self.cache.reads[key] = _Reads(walk, *stretch)
+            problem, table = self.problem, self.problem.tables[op]
+            candidate, profile, order = table.rows[row], problem.profiles[op], problem.orders[problem.order[op]]
+            form, emit = (stored_shape(profile, candidate), unstream_tms(profile, candidate)), self.steps(op, row).emit
+            buffers = problem.costs.tile_orders.reads.buffers(candidate, order, form[0])
+            key = form, id(buffers), emit.tobytes()
+            entry = self.cache.made.get(key)
+            if entry is None:
+                entry = self.cache.made[key] = _Made(form, buffers, emit)
+            self._made_by[op, row] = entry
+        return entry
+
+    def _taken(self, op: int, port: int, row: int) -> _Taken:
+        entry = self._taken_by.get((op, port, row))
+        if entry is None:
+            name, signature = self.problem.order[op], self.problem.tables[op].signature
+            key = signature, port, row, self.problem.orders[name], self.problem.read_orders[name]
+            entry = self.cache.of_rows.get(key)
+            if entry is None:
+                entry = self.cache.of_rows[key] = self._find_taken(op, port, row)
+            self._taken_by[op, port, row] = entry
+        return entry
+
+    def _find_taken(self, op: int, port: int, row: int) -> _Taken:
+        problem, profile = self.problem, self.problem.profiles[op]
+        candidate = problem.tables[op].rows[row]
+        walk = read_walk(profile, port, candidate, problem.read_orders[problem.order[op]])
+        tms = (*profile.operands[port].tms, *stream_tms(profile, port, candidate))
+        length = math.prod(loop[0] for loop in walk.tiles)
+        begin, end = stretches(profile, port, candidate, self.steps(op, row), length)
+        read = np.maximum.accumulate(np.where(begin < end, end, 0))
+        key = tms, walk, read.tobytes()
+        entry = self.cache.taken.get(key)
+        if entry is None:
+            entry = self.cache.taken[key] = _Taken(tms, walk, read)
         return entry
 
     # -- of an op between others -----------------------------------------------------------------------------
-    def arrival(self, op: int, steps: RowSteps, rows: Mapping[int, int], ends: Mapping[int, np.ndarray]) -> np.ndarray:
+    def arrival(
+        self,
+        op: int,
+        steps: RowSteps,
+        rows: Mapping[int, int],
+        ends: Mapping[int, np.ndarray],
+        but: Collection[int] = (),
+    ) -> np.ndarray:
         """(rows, steps) when all is there that each step of an op reads. rows: of its producers; ends: (steps,) when
-        each of their steps is over."""
+        each of their steps is over; but: producers that do not count."""
         arrival = np.full(steps.after.shape, float(self.ready[op]))
+        for p in {p: None for _, p, _ in self.feeds[op] if p not in but}:
+            self.after(p, op, steps, rows[p], ends[p], arrival)
+        return arrival
+
+    def after(
+        self, producer: int, op: int, steps: RowSteps, p_row: int, ends: np.ndarray, arrival: np.ndarray
+    ) -> np.ndarray:
+        """`arrival`, put off to when what comes from a producer is there; ends: as of one of `arrival`."""
         for port, p, latency in self.feeds[op]:
-            wait = self._stack_waits([self.waits(p, rows[p], op, port, row) for row in steps.row.tolist()], steps)
-            np.maximum(arrival, np.where(wait >= 0, ends[p][wait] + latency, 0.0), out=arrival)
+            if p == producer:
+                wait = self._stack_waits([self.waits(p, p_row, op, port, row) for row in steps.row.tolist()], steps)
+                np.maximum(arrival, np.where(wait >= 0, ends[wait] + latency, 0.0), out=arrival)
         return arrival
 
     def behind(
@@ -201,25 +255,51 @@ class FirstInput:
 
     def _stack_waits(self, waits: Sequence[np.ndarray], steps: RowSteps) -> np.ndarray:
         """(rows, steps) of waits, those of a row of fewer steps filled up with its last one."""
-        most = steps.after.shape[1]
-        return np.stack([w if len(w) == most else np.append(w, np.repeat(w[-1:], most - len(w))) for w in waits])
+        stacked = np.empty(steps.after.shape, np.int32)
+        for row, wait in zip(stacked, waits, strict=True):
+            row[: len(wait)] = wait
+            row[len(wait) :] = wait[-1]
+        return stacked
 
     # -- of all ops ------------------------------------------------------------------------------------------
-    def ends(self, steps: Mapping[int, RowSteps]) -> dict[int, np.ndarray]:
-        """By op, (steps,) when each is over. steps: the row of each."""
+    def ends(
+        self,
+        steps: Mapping[int, RowSteps],
+        before: Mapping[int, np.ndarray] | None = None,
+        changed: Collection[int] = (),
+    ) -> dict[int, np.ndarray]:
+        """By op, (steps,) when each is over. steps: the row of each; before: the answer with other rows of the ops in
+        `changed`, so that only what comes of these is worked out."""
         rows = {op: int(one.row[0]) for op, one in steps.items()}
         ends: dict[int, np.ndarray] = {}
+        others = set(changed)  # ops that are over at another time, or whose readers wait for other steps of theirs
         for op in range(self.first, self.last):
+            if before is not None and op not in others and not any(p in others for _, p, _ in self.feeds[op]):
+                ends[op] = before[op]
+                continue
             ends[op] = steps[op].ends(self.arrival(op, steps[op], rows, ends))[0]
+            if before is not None and not np.array_equal(ends[op], before[op]):
+                others.add(op)
         return ends
 
-    def left(self, steps: Mapping[int, RowSteps]) -> dict[int, np.ndarray]:
-        """By op, (steps,) cycles from the start of each until all is done."""
+    def left(
+        self,
+        steps: Mapping[int, RowSteps],
+        before: Mapping[int, np.ndarray] | None = None,
+        changed: Collection[int] = (),
+    ) -> dict[int, np.ndarray]:
+        """By op, (steps,) cycles from the start of each until all is done. before, changed: as of `ends`."""
         rows = {op: int(one.row[0]) for op, one in steps.items()}
         left: dict[int, np.ndarray] = {}
+        others = set(changed)
         for op in reversed(range(self.first, self.last)):
+            if before is not None and op not in others and not any(r in others for r, _, _ in self.readers[op]):
+                left[op] = before[op]
+                continue
             one = steps[op]
             left[op] = (one.left(self.behind(op, one, rows, left)) + one.after - one.before)[0]
+            if before is not None and not np.array_equal(left[op], before[op]):
+                others.add(op)
         return left
 
 
