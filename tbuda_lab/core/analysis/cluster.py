@@ -46,7 +46,8 @@ class ChipLinkUse:
 @dataclasses.dataclass(frozen=True)
 class ClusterMap:
     """`moves`: bytes per input from chip to chip, each tensor once per chip that reads it; between chips that are not
-    neighbours they take a shortest route. `slowest`: cycles per input of the chip with the most to do. `capacity`: bytes per cycle of one link."""
+    neighbours they take a shortest route. `slowest`: cycles per input of the chip with the most to do. `capacity`:
+    bytes per cycle of one link."""
 
     chips: dict[int, ChipUse]
     links: tuple[ChipLinkUse, ...]
