@@ -314,3 +314,35 @@ def test_a_cache_that_is_empty_on_the_meta_device_needs_no_values() -> None:
 
     with pytest.raises(ModelError, match="has no values"):
         from_torch(Holds(), {"x": torch.zeros(1, 4, 8, device="meta")})
+
+
+class Translates(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = torch.nn.Transformer(16, 2, 1, 1, 32, batch_first=True)
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        mask = self.model.generate_square_subsequent_mask(target.shape[1])
+        return self.model(source, target, tgt_mask=mask)
+
+
+class Encodes(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.model = torch.nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        return self.model(x, src_key_padding_mask=hidden)
+
+
+def test_torch_s_own_transformers_look_at_no_values_of_masks() -> None:
+    torch.manual_seed(0)
+    check(Translates().eval(), (torch.randn(1, 6, 16), torch.randn(1, 4, 16)))
+
+    encoder, x = Encodes().eval(), torch.randn(2, 6, 16)
+    graph = from_torch(encoder, (x, torch.tensor([[False] * 6, [False] * 4 + [True] * 2])))
+    hidden = torch.tensor([[False] * 5 + [True], [False] * 2 + [True] * 4])
+    (result,) = evaluate(graph, feeds(graph, (x, hidden))).values()
+    assert torch.allclose(result, encoder(x, hidden), atol=1e-5)  # without gradients torch puts 0 where it is padded
+    assert torch.backends.mha.get_fastpath_enabled()

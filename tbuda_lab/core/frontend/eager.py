@@ -135,10 +135,23 @@ def same_seeds() -> Iterator[None]:
         np.random.set_state(states[2])
 
 
+@contextlib.contextmanager
+def as_trained() -> Iterator[None]:
+    """torch's encoder layers as they are while gradients are taken: without gradients torch may replace them by one
+    call, which drops what is padded, and gives 0 there."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 def call(module: torch.nn.Module, inputs: BoundInputs) -> Any:
     """What forward returns for copies of the inputs, which it may write to."""
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t.clone(), (inputs.args, inputs.kwargs))
-    return module(*args, **kwargs)
+    with as_trained():
+        return module(*args, **kwargs)
 
 
 def answers(module: torch.nn.Module, inputs: BoundInputs, count: int = 2) -> list[list[torch.Tensor]]:

@@ -18,6 +18,10 @@ from tbuda_lab.core.graph.phases import DROPOUT
 FIXED = "fixed"
 """Attribute of an INPUT that decides shapes, axes or counts of the graph: its elements. No others may be fed."""
 
+INDEX_RANGES = "index_ranges"
+"""Attribute of an INPUT of indices: by reader [the least, the largest, others allowed, the line that reads it].
+A look-up by a product with rows of 0 and 1 finds nothing beyond them, where the framework raises."""
+
 
 @dataclasses.dataclass(frozen=True)
 class BoundInputs:
@@ -247,6 +251,14 @@ def check_input(node: Node, tensor: torch.Tensor) -> None:
             f"input {node.name!r} has dtype {dtype_name(tensor)}; the model was traced with {node.attrs.get('dtype')}; "
             f"convert it with .to(torch.{node.attrs.get('dtype')})"
         )
+    for least, largest, others, where in node.attrs.get(INDEX_RANGES, ()) if tensor.numel() else ():
+        outside = (tensor < least) | (tensor > largest)
+        for other in others:
+            outside &= tensor != other
+        if bool(outside.any()):
+            raise InputError(
+                f"input {node.name!r} holds the index {int(tensor[outside][0])}; {where} reads {least} to {largest}"
+            )
 
 
 def elements(graph: Graph, feed: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:

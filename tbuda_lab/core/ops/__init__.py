@@ -21,7 +21,7 @@ from tbuda_lab.core.ops.binary import (
 )
 from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows, FromRows, PatchesRows, ToRows
 from tbuda_lab.core.ops.gradients import GradientSeed, OwnGradient, StopGradient
-from tbuda_lab.core.ops.host import Embedding, EmbeddingBag, FloorDivide, HostCall, OneHot, Remainder
+from tbuda_lab.core.ops.host import CheckIndices, Embedding, EmbeddingBag, FloorDivide, HostCall, OneHot, Remainder
 from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
 from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, GroupNorm, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows, SumPoolRows
@@ -79,6 +79,7 @@ __all__ = [
     "BroadcastTo",
     "Buffer",
     "Cast",
+    "CheckIndices",
     "Clip",
     "Concatenate",
     "Conv2d",

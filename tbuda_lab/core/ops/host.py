@@ -345,7 +345,11 @@ class HostCall(NdOp):
         raise ShapeError(f"{self.call} of {', '.join(map(str, operands))}: {text}")
 
     def evaluate(self, *operands: torch.Tensor) -> torch.Tensor:
-        y = self._run(operands)
+        """Raises `InputError` where torch refuses the values (an index beyond a dim, a division of integers by 0)."""
+        try:
+            y = self._run(operands)
+        except (IndexError, RuntimeError) as error:
+            raise InputError(f"torch refuses what {self.call} is given: {str(error).splitlines()[0]}") from error
         return truth(y, operands[0]) if y.dtype == torch.bool else y
 
     def canonicalise(self, b: Builder, node: Node, *operands: str) -> str:
@@ -431,15 +435,39 @@ class OneHot(NdOp):
         return torch.float32
 
     def evaluate(self, indices: Tensor) -> Tensor:
-        if indices.numel():
-            least, most = (int(end) for end in torch.aminmax(indices))
-            if least < 0 or most >= self.entries:
-                raise InputError(f"indices from {least} to {most} into a table of {self.entries} rows")
+        _refuse_outside(indices, self.entries)
         rows = (indices.to(torch.int64).unsqueeze(-1) == torch.arange(self.entries)).to(torch.float32)
         return rows * (indices != self.padding).unsqueeze(-1) if self.padding >= 0 else rows
 
     def canonicalise(self, b: Builder, node: Node, indices: str) -> str:
         raise not_on_device(node, "its indices are computed on the device; only look-ups by model inputs are supported")
+
+
+@op("check_indices")
+class CheckIndices(NdOp):
+    """Indices as they are. `evaluate` raises `InputError` for one outside 0 .. entries - 1: the products that look up
+    by indices would find nothing there, where the framework raises."""
+
+    entries: int
+
+    host = True
+
+    def infer(self, indices: Shape) -> Shape:
+        return indices
+
+    def evaluate(self, indices: Tensor) -> Tensor:
+        _refuse_outside(indices, self.entries)
+        return indices
+
+    def canonicalise(self, b: Builder, node: Node, indices: str) -> str:
+        return indices
+
+
+def _refuse_outside(indices: Tensor, entries: int) -> None:
+    if indices.numel():
+        least, most = (int(end) for end in torch.aminmax(indices))
+        if least < 0 or most >= entries:
+            raise InputError(f"indices from {least} to {most} into a table of {entries} rows")
 
 
 @op("embedding_bag")

@@ -160,7 +160,9 @@ class Call:
                 continue
             default = argument.default_value if argument.has_default_value() else None
             if isinstance(value, AtenValue | FoldedValue) or value != default:
-                raise CannotMap(f"argument {argument.name}={value!r} of {name} has no form here; {default!r} has")
+                given = value.name if isinstance(value, AtenValue) else value
+                given = value.label if isinstance(value, FoldedValue) else given
+                raise CannotMap(f"argument {argument.name}={given!r} of {name} has no form here; {default!r} has")
 
     def _keeps_kind(self) -> bool:
         """Whether the result is of the kind of the operand: floats stay floats, whatever their width."""

@@ -8,21 +8,30 @@ import math
 import numpy as np
 import torch
 
-from tbuda_lab.core.frontend.aten.call import Call, CannotMap, FoldedValue, Result, maps
+from tbuda_lab.core.frontend.aten.call import VALUES_DECIDE, Call, CannotMap, FoldedValue, Result, maps
 from tbuda_lab.core.frontend.aten.host import host_call
 from tbuda_lab.core.frontend.aten.shape import join_parts, permute_dims, take_positions
-from tbuda_lab.core.graph import NodeKind, Shape
+from tbuda_lab.core.frontend.inputs import INDEX_RANGES
+from tbuda_lab.core.graph import Graph, NodeKind, Shape
 from tbuda_lab.core.ops import (
     Add,
     BroadcastTo,
+    Cast,
+    CheckIndices,
     Embedding,
     EmbeddingBag,
     Equal,
+    Index,
+    Less,
     Matmul,
     Multiply,
+    NotEqual,
     ReduceMax,
     ReduceSum,
+    Reshape,
     Subtract,
+    Transpose,
+    Where,
 )
 
 
@@ -76,10 +85,57 @@ def _rows_of_several(c: Call, x: str, indices: list[str], lead: int) -> str:
     shape = c.shape(x)
     sizes = shape[lead : lead + len(indices)]
     merged = c.reshape(x, (*shape[:lead], math.prod(sizes), *shape[lead + len(indices) :]))
-    flat = indices[0]
-    for size, index in zip(sizes[1:], indices[1:], strict=True):
+    flat, *others = (_from_start(c, index, size) for index, size in zip(indices, sizes, strict=True))
+    for size, index in zip(sizes[1:], others, strict=True):
         flat = c.op(Add(), c.op(Multiply(), flat, c.constant(torch.tensor(size))), index)
     return c.reshape(_rows_at(c, merged, lead, flat), c.out_shape)
+
+
+def _from_start(c: Call, index: str, size: int) -> str:
+    """Indices into a dim of `size`, of which negative ones count from its end."""
+    graph = c.emit.graph
+    if graph[index].kind is NodeKind.CONSTANT or _is_found(graph, index):
+        return index
+    held = _held(c, index, size, negative=True)
+    back = c.op(Add(), held, c.constant(torch.tensor(size)))
+    return c.op(Where(), c.op(Less(), held, c.constant(torch.tensor(0))), back, held)
+
+
+_FOUND = frozenset(("argmax", "argsort", "sort", "topk"))
+_VIEWS = (Reshape, Transpose, BroadcastTo, Index)
+
+
+def _is_found(graph: Graph, index: str) -> bool:
+    """Whether indices are those of an op that finds them, which are in the range of what it searches."""
+    node = graph[index]
+    while isinstance(node.op, (*_VIEWS, Cast)):
+        node = graph[node.sources[0]]
+    return node.op is not None and getattr(node.op, "call", node.op.type) in _FOUND
+
+
+def _held(c: Call, index: str, size: int, negative: bool = False) -> str:
+    """Indices that are refused outside a dim of `size`, as torch does: those that an input gives when it is fed (in
+    its attributes), those that are computed by a step of the host. negative: they may count from the end. A training
+    has no steps of the host within it."""
+    graph, node, others = c.emit.graph, c.emit.graph[index], []
+    while isinstance(node.op, (*_VIEWS, Where)):
+        if isinstance(node.op, Where):  # a loss puts 0 where the class is the one that is ignored
+            condition, kept, other = (graph[source] for source in node.sources)
+            ignored = graph[condition.sources[1]].value if isinstance(condition.op, NotEqual) else None
+            if ignored is None or ignored.size != 1 or other.kind is not NodeKind.CONSTANT:
+                break
+            others.append(int(ignored.reshape(-1)[0]))
+            node = kept
+        else:
+            node = graph[node.sources[0]]
+    if node.kind is NodeKind.INPUT:
+        where = " ".join(filter(None, (c.target._schema.name.replace("::", "."), c.emit.origin.location)))
+        ranges = node.attrs.setdefault(INDEX_RANGES, [])
+        ranges.append([-size if negative else 0, size - 1, others, where])
+        return index
+    if c.emit.keeps_stops or negative or node.kind is not NodeKind.OP or _is_found(graph, index):
+        return index
+    return c.op(CheckIndices(size), index)
 
 
 def _on_device(c: Call, x: str) -> bool:
@@ -109,7 +165,7 @@ def _rows_at(c: Call, x: str, dim: int, index: str) -> str:
     order = (dim, *(d for d in range(len(shape)) if d != dim))
     table = c.reshape(permute_dims(c, x, order), (shape[dim], math.prod(rest)))
     if _on_device(c, x):
-        flat = c.reshape(index, (math.prod(lead), 1))
+        flat = c.reshape(_held(c, index, shape[dim]), (math.prod(lead), 1))
         chosen = c.op(Equal(), flat, c.constant(torch.arange(shape[dim]).reshape(1, shape[dim])))
         rows = c.op(Matmul(), chosen, table)
     else:
@@ -117,6 +173,15 @@ def _rows_at(c: Call, x: str, dim: int, index: str) -> str:
     k = len(lead)
     back = c.reshape(rows, (*lead, *rest))
     return permute_dims(c, back, (*range(k, k + dim), *range(k), *range(k + dim, k + len(rest))))
+
+
+@maps("aten.one_hot")
+def one_hot(c: Call) -> str:
+    entries, index = int(c.get("num_classes", -1)), c.x()
+    if entries < 0:
+        raise CannotMap(VALUES_DECIDE)
+    spread = c.reshape(_held(c, index, entries), (*c.shape(index), 1))
+    return c.op(Cast("int64"), c.op(Equal(), spread, c.constant(torch.arange(entries))))
 
 
 @maps("aten.gather")
@@ -147,6 +212,7 @@ def _gathered_at_run_time(c: Call, x: str, dim: int) -> str:
     if any(w != n for d, (w, n) in enumerate(zip(index_shape, shape, strict=True)) if d != dim):
         raise CannotMap(f"gather of {shape} by run-time indices of shape {index_shape}: only dim {dim} may differ")
     numbers = c.constant(torch.arange(shape[dim]).to(torch.float32))
+    index = _held(c, index, shape[dim])
     spread = c.reshape(index, (*index_shape[: dim + 1], 1, *index_shape[dim + 1 :]))
     column = c.reshape(numbers, (shape[dim], *(1,) * (len(shape) - dim - 1)))
     chosen = c.op(Multiply(), c.op(Equal(), spread, column), c.reshape(x, (*shape[:dim], 1, *shape[dim:])))
@@ -169,7 +235,7 @@ def scatter_add(c: Call) -> Result:
     numbers = c.constant(torch.arange(shape[dim]).to(torch.float32))
     column = c.reshape(numbers, (shape[dim], *(1,) * (len(shape) - dim - 1)))
     apart = (*index_shape[: dim + 1], 1, *index_shape[dim + 1 :])
-    meant = c.op(Equal(), c.reshape(index, apart), column)
+    meant = c.op(Equal(), c.reshape(_held(c, index, shape[dim]), apart), column)
     parts = c.op(Multiply(), meant, c.reshape(source, apart))
     return c.op(Add(), x, c.reshape(c.op(ReduceSum(dim - len(shape) - 1), parts), shape))
 
@@ -186,6 +252,18 @@ def diagonal(c: Call) -> str:
     rows, columns = np.arange(count) + max(0, -offset), np.arange(count) + max(0, offset)
     flat = c.reshape(matrix, (*(shape[d] for d in rest), shape[first] * shape[second]))
     return c.reshape(take_positions(c, flat, -1, rows * shape[second] + columns), c.out_shape)
+
+
+@maps("aten.diagonal_scatter")
+def diagonal_scatter(c: Call) -> str:
+    """What lies on the diagonal is read from the source, all else from x."""
+    x, source = c.x(), c.x("src")
+    shape, count = c.shape(x), math.prod(c.shape(x))
+    at = np.arange(count).reshape(shape)
+    on = np.diagonal(at, c.get("offset", 0), c.get("dim1", 0), c.get("dim2", 1)).copy()
+    at.reshape(-1)[on.reshape(-1)] = count + np.arange(on.size)
+    both = join_parts(c, [c.reshape(x, (count, 1)), c.reshape(source, (on.size, 1))], 0)
+    return c.reshape(take_positions(c, both, 0, at.reshape(-1)), shape)
 
 
 @maps("aten.as_strided", "aten.as_strided_copy")
@@ -235,7 +313,7 @@ def index_copy(c: Call) -> str:
         at[constant.reshape(-1).numpy()] = count + np.arange(places[0])
         return take_positions(c, join_parts(c, [x, source], dim), dim, at)
     numbers = c.constant(torch.arange(count).to(torch.float32).reshape(count, 1))
-    spread = c.reshape(c.x("index"), (1, places[0]))
+    spread = c.reshape(_held(c, c.x("index"), count), (1, places[0]))
     written = c.op(Equal(), numbers, spread)  # (count, places): 1 where a place is written
     rest = math.prod(shape[dim + 1 :])
     lead = math.prod(shape[:dim])
@@ -256,7 +334,7 @@ def index(c: Call) -> str:
         raise CannotMap("indexing by several tensors works on neighbouring dims only")
     shape, lead = c.shape(x), dims[0]
     if len(dims) == 1 and not isinstance(indices[lead], FoldedValue):
-        moved = _rows_at(c, x, lead, c.node_of(indices[lead]))
+        moved = _rows_at(c, x, lead, _from_start(c, c.node_of(indices[lead]), shape[lead]))
         return c.reshape(moved, c.out_shape)
     chosen = [indices[d] for d in dims]
     if not all(isinstance(i, FoldedValue) for i in chosen):

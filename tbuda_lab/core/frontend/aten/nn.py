@@ -67,14 +67,19 @@ def matmul(c: Call) -> str:
     return c.reshape(product(c, c.x(), c.x(second)), c.out_shape)
 
 
-@maps("aten.addmm", "aten.baddbmm")
+@maps("aten.addmm", "aten.baddbmm", "aten.addmv")
 def addmm(c: Call) -> str:
-    first, second = ("mat1", "mat2") if "mat1" in c.arguments else ("batch1", "batch2")
+    """torch reads no summand whose factor is 0, whatever it holds."""
+    first, second = next(pair for pair in _FACTORS if pair[0] in c.arguments)
     beta, alpha = c.get("beta", 1), c.get("alpha", 1)
-    if beta == 1 and alpha == 1:
+    if beta == 1 and alpha == 1 and first != "mat":
         return c.op(Matmul(), c.x(first), c.x(second), c.x())
-    scaled_product = times(c, c.op(Matmul(), c.x(first), c.x(second)), alpha)
-    return scaled_product if beta == 0 else c.op(Add(), scaled_product, times(c, c.x(), beta))
+    scaled_product = c.reshape(times(c, product(c, c.x(first), c.x(second)), alpha), c.out_shape)
+    summand = times(c, c.x(), beta)
+    return scaled_product if beta == 0 else c.op(Add(), scaled_product, summand)
+
+
+_FACTORS = (("mat1", "mat2"), ("batch1", "batch2"), ("mat", "vec"))
 
 
 # -- normalisation -------------------------------------------------------------------------------------------
@@ -96,20 +101,14 @@ def batch_norm(c: Call) -> Result:
     if not training and not c.has("running_mean"):
         raise CannotMap("batch norm without running statistics (track_running_stats=False) is not supported")
     x = c.x("input")
-    channels = (c.shape(x)[1],)
-    epsilon = float(c.get("eps"))
-    if training:
-        y = by_own_statistics(c, x, epsilon)
-        return y if c.target._schema.name == "aten::batch_norm" else (y, None, None)
-    y = c.op(
-        Batchnorm(epsilon),
-        x,
-        weight_or(c, "weight", channels, 1.0),
-        weight_or(c, "bias", channels, 0.0),
-        c.x("running_mean"),
-        c.x("running_var"),
-    )
+    y = by_own_statistics(c, x, float(c.get("eps"))) if training else _by_running_statistics(c, x)
     return y if c.target._schema.name == "aten::batch_norm" else (y, None, None)
+
+
+def _by_running_statistics(c: Call, x: str) -> str:
+    channels = (c.shape(x)[1],)
+    weight, bias = weight_or(c, "weight", channels, 1.0), weight_or(c, "bias", channels, 0.0)
+    return c.op(Batchnorm(float(c.get("eps"))), x, weight, bias, c.x("running_mean"), c.x("running_var"))
 
 
 def by_own_statistics(c: Call, x: str, epsilon: float) -> str:
@@ -174,7 +173,7 @@ def group_norm(c: Call) -> Result:
     x = c.x("input")
     channels = c.shape(x)[1]
     if name == "aten::instance_norm" and not c.get("use_input_stats"):
-        raise CannotMap("instance norm with running statistics; use batch norm")
+        return _by_running_statistics(c, x)
     groups = channels if name == "aten::instance_norm" else c.get("num_groups", c.arguments.get("group"))
     weight, bias = weight_or(c, "weight", (channels,), 1.0), weight_or(c, "bias", (channels,), 0.0)
     y = c.op(GroupNorm(groups, float(c.get("eps"))), x, weight, bias)

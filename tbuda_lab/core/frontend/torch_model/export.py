@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, TbudaError, UnsupportedOp, quantity
 from tbuda_lab.core.frontend.aten import lookup
+from tbuda_lab.core.frontend.eager import as_trained
 from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE
 from tbuda_lab.core.frontend.torch_model.dropouts import KeepDropouts
@@ -269,12 +270,27 @@ def export(
 
 
 @contextlib.contextmanager
+def _masks_not_read() -> Iterator[None]:
+    """torch's transformer layers without their look at the values of a mask: where it is causal they say so to
+    attention, beside the mask, which says the same."""
+    kind = torch.nn.modules.transformer
+    detect = kind._detect_is_causal_mask
+    kind._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
+    try:
+        yield
+    finally:
+        kind._detect_is_causal_mask = detect
+
+
+@contextlib.contextmanager
 def _as_it_is_traced(
     module: torch.nn.Module, progress: Callable[[str], None] | None, keeps_dropouts: bool, trains: bool
 ) -> Iterator[None]:
     """The mode of the module, and the modes of torch that look at its calls."""
     gradients = KeepGradients() if trains else None
     contexts: list[contextlib.AbstractContextManager[Any]] = [
+        as_trained(),
+        _masks_not_read(),
         traced_mode(module, trains, keeps_dropouts),
         tensors_only(module, gradients),
         reported_calls(module, progress),
