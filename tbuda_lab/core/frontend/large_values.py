@@ -37,15 +37,31 @@ class LargeValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """torch compiles what `torch.cond` and its like are given: not with this mode's own code in it."""
         return True
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._sizes: dict[tuple[Any, ...], int] = {}
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if isinstance(func, torch._ops.OpOverload) and _most(args, kwargs) > LARGE:
-            size = _made(func, args, kwargs)
+            size = self._size(func, args, kwargs)
             if size > LARGE:
                 raise LargeValue(func._schema.name, size)
         return func(*args, **kwargs)
+
+    def _size(self, func: Any, args: Any, kwargs: Any) -> int:
+        """`_made`, asked once for all calls with operands of the same shapes: equal layers make equal calls."""
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        key = (func, spec, *((t.shape, t.stride(), t.dtype) if isinstance(t, torch.Tensor) else t for t in leaves))
+        try:
+            size = self._sizes.get(key)
+        except TypeError:  # an operand that has no hash
+            return _made(func, args, kwargs)
+        if size is None:
+            size = self._sizes[key] = _made(func, args, kwargs)
+        return size
 
 
 def _most(args: Any, kwargs: Any) -> float:

@@ -118,6 +118,7 @@ class _Probe:
         self.module, self.bound, self.mode = module, bound, mode
         self.weights: set[Key] = set()
         self.first: FirstCall | None = None
+        self._large_values = LargeValues()
 
     def _fresh(self) -> torch.nn.Module:
         own = own_copy(self.module)
@@ -126,7 +127,7 @@ class _Probe:
         return own
 
     def _call(self, module: torch.nn.Module, bound: BoundInputs) -> list[torch.Tensor]:
-        with same_seeds(), self.mode(module), torch.no_grad(), LargeValues():  # type: ignore[no-untyped-call]
+        with same_seeds(), self.mode(module), torch.no_grad(), self._large_values:
             returned = call(module, bound)
         return [leaf.clone() for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 
@@ -231,13 +232,14 @@ def _print_weight(tensor: torch.Tensor) -> Any:
 
 
 def _value(tensor: torch.Tensor) -> Any:
-    """The bytes of a small tensor, the sum of a large one."""
+    """The bytes of a small tensor, their sum of a large one: as whole numbers, which is exact and quick."""
     if tensor.is_meta or tensor.layout is not torch.strided or tensor.is_complex() or not tensor.numel():
         return None
-    plain = tensor.detach().cpu()
+    stored = tensor.detach().cpu().flatten().contiguous().view(torch.uint8)
     if tensor.numel() > LARGE:
-        return float(plain.double().sum())
-    return plain.flatten().contiguous().view(torch.uint8).numpy().tobytes()
+        whole = len(stored) // 8 * 8
+        return int(stored[:whole].view(torch.int64).sum()), stored[whole:].numpy().tobytes()
+    return stored.numpy().tobytes()
 
 
 def _buffers(module: torch.nn.Module) -> list[Any]:
