@@ -194,3 +194,22 @@ def test_nothing_is_found_wrong_with_sums_that_wrap() -> None:
     inputs = words(1, 40, 70), words(1, 40, 70, seed=1), mask(1, 40, 70)
     session = Session(Fn(lambda x, y, c: torch.where(c, x + y, y) + 7), inputs, "n150")
     assert session.find_error().right
+
+
+def test_counts_cross_to_the_host_as_whole_numbers() -> None:
+    """What the device counts and the host makes larger than 2^24 is calculated in int64, not in float32."""
+
+    def counts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        count, place = (x > 0).sum(0), x.argmax(0)
+        return (
+            count * 16777217,
+            x.count_nonzero(-2) * 16777217,
+            place * 16777217,
+            count + 16777216 + place,
+            torch.maximum(count, count) * 16777217,
+        )
+
+    x = torch.from_numpy(np.random.default_rng(5).standard_normal((5, 7)).astype(np.float32))
+    (got,) = Session(Fn(counts), (x,)).run()
+    for ours, torchs in zip(got, counts(x), strict=True):
+        assert ours.dtype == torchs.dtype and torch.equal(ours, torchs)

@@ -207,6 +207,28 @@ def test_what_a_mask_hides_is_hidden_whatever_the_scores(name: str) -> None:
     torch.testing.assert_close(session.run()[0][0], HIDES[name](x), rtol=1e-4, atol=1e-5)
 
 
+ATTENTION = torch.nn.functional.scaled_dot_product_attention
+ADDED: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "a mask of floats": lambda x, m: ATTENTION(x, x, x, attn_mask=m),
+    "shared heads": lambda x, m: ATTENTION(x, x[:, :1], x[:, :1], attn_mask=m, enable_gqa=True),
+    "written out": lambda x, m: (x @ x.transpose(-1, -2) + m).softmax(-1) @ x,
+    "its logarithm": lambda x, m: (x + m).log_softmax(-1),
+}
+
+
+def test_rows_of_minus_infinities_are_torchs() -> None:
+    """Compiled with a mask that hides nothing: 0 in attention, NaN in a softmax that the model writes."""
+    x = torch.randn(1, 2, 3, 3, generator=torch.Generator().manual_seed(2))
+    model = Fn(lambda x, m: tuple(f(x, m) for f in ADDED.values()))
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session(model, (x, torch.zeros(3, 3)), options=options)
+    hidden = torch.zeros(3, 3).masked_fill(~HIDDEN, -torch.inf)
+    for mask in (hidden, hidden[1].expand(3, 3), torch.full((3, 3), torch.finfo(torch.float32).min)):
+        for (name, function), ours in zip(ADDED.items(), session.run([(x, mask)])[0], strict=True):
+            wanted = function(x, mask)
+            torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-5, equal_nan=True, msg=name)
+
+
 LARGE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum of all": lambda n: n.sum(),
     "sum of a dim": lambda n: n.sum(-1),

@@ -189,7 +189,7 @@ def chain_of(cut: CutGraph) -> HostChain | None:
 
 def _crossing_dtypes(graph: Graph) -> dict[str, torch.dtype]:
     """The type of every value. Outputs of floats are float32, as the device's are, others as the model says it."""
-    dtypes = dict(value_dtypes(graph))
+    dtypes = dict(value_dtypes(graph, named=True))
     for node in graph.outputs:
         dtypes[node.name] = torch.float32 if is_float(node) else getattr(torch, str(node.attrs["dtype"]))
     return dtypes

@@ -230,7 +230,7 @@ def partition(graph: Graph, host: Collection[str], apart: Collection[str] = ()) 
     for node in graph.topological():  # what stands behind an op on the host is computed where that is
         if node.name in shared and any(s not in shared and graph[s].kind is NodeKind.OP for s in node.sources):
             shared.discard(node.name)
-    dtypes = value_dtypes(graph)
+    dtypes = value_dtypes(graph, named=True)
     read = _read(graph)
     places = {n: place for n, place in _places(graph, set(host), shared, dtypes).items() if n in read}
     level: dict[str, int] = {}

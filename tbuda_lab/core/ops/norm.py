@@ -21,29 +21,34 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 
 
-def _largest(b: Builder, dim: int, x: str, finite: bool) -> str:
+def _largest(b: Builder, dim: int, x: str, finite: bool, safe: bool = False) -> str:
     """The maximum along dim; NaN where it is infinite, unless x is known to hold no +inf. A row with an infinite
     maximum is NaN from the subtraction on, as torch has it: later a product could not make it so, for on the machine
-    zero times anything is zero. A row of -inf alone needs no care: -inf - -inf is NaN everywhere in it."""
+    zero times anything is zero. A row of -inf alone needs no care: -inf - -inf is NaN everywhere in it. safe: its
+    maximum is a number, so that its exponentials are 0."""
     largest = b.op(ReduceMax(dim), x)
+    if safe:
+        largest = b.maximum(largest, torch.finfo(torch.float32).min)
     return largest if finite else b.add(largest, b.subtract(largest, largest))
 
 
 @op("softmax")
 class Softmax(NdOp):
     """e^x / sum(e^x) along dim; stable: the maximum along dim is subtracted first; finite: x is known to hold no +inf
-    (`passes.finite_rows`)."""
+    (`passes.finite_rows`); safe: a row of -inf alone is 0, as in attention with a mask, not NaN."""
 
     dim: int = -1
     stable: bool = True
     finite: bool = False
+    safe: bool = False
 
     def infer(self, x: Shape) -> Shape:
         axis_of(self.dim, len(x), "softmax")
         return x
 
     def evaluate(self, x: Tensor) -> Tensor:
-        return torch.softmax(x, self.dim)
+        y = torch.softmax(x, self.dim)
+        return torch.where((x == -torch.inf).all(self.dim, keepdim=True), 0.0, y) if self.safe else y
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         return b.multiply(y, b.subtract(g, b.op(ReduceSum(self.dim), b.multiply(g, y))))
@@ -53,7 +58,7 @@ class Softmax(NdOp):
         dim = negative(self.dim, len(b.shape(x)))
         stable = self.stable and b.options.enable_stable_softmax
         if stable:
-            x = b.subtract(x, _largest(b, dim, x, self.finite))
+            x = b.subtract(x, _largest(b, dim, x, self.finite, self.safe))
         e = b.op(Exp(), x)
         total = b.op(ReduceSum(dim), e)
         return b.multiply(e, b.op(Reciprocal(), total if stable else b.add(total, 1e-10)))

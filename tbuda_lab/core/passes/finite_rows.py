@@ -87,6 +87,8 @@ class FiniteRows(Pass):
                 node.attrs[FILLS_ROWS] = True
             if isinstance(op, Softmax | LogSoftmax) and not op.finite and bounds[node.sources[0]][1] <= largest:
                 node.op = dataclasses.replace(op, finite=True)
+                if isinstance(node.op, Softmax) and bounds[node.sources[0]][0] >= -largest:
+                    node.op = dataclasses.replace(node.op, safe=False)  # nor a row of -inf
                 marked.append(node.name)
         return Report(self.name, len(marked), tuple(marked))
 

@@ -190,8 +190,7 @@ def safe_softmax(c: Call) -> str:
     """Rows of minus infinities alone are 0: attention that hides every key, taken apart by torch."""
     x = c.vector()
     dim = c.get("dim") % len(c.shape(x)) - len(c.shape(x))
-    hidden = c.op(Equal(), c.op(ReduceMax(dim), x), c.constant(-math.inf))
-    return c.reshape(c.op(Where(), hidden, c.constant(0.0), c.op(Softmax(dim), x)), c.out_shape)
+    return c.reshape(c.op(Softmax(dim, safe=True), x), c.out_shape)
 
 
 @maps("aten.log_softmax", "aten._log_softmax")
@@ -225,7 +224,7 @@ def attention(c: Call) -> str:
     scores = c.op(Matmul(), q, swap_dims(c, k, -2, -1))
     scores = c.reshape(scores, (*heads, rows, keys)) if shared > 1 else scores
     scores = add_mask(c, scores, rows, keys)
-    weights = c.op(Softmax(-1), scores)
+    weights = c.op(Softmax(-1, safe=may_hide_rows(c)), scores)
     weights = without_hidden_rows(c, weights)
     if shared > 1:
         weights = c.reshape(weights, (*heads[:-1], heads[-1] // shared, rows * shared, keys))
@@ -248,6 +247,14 @@ def add_mask(c: Call, scores: str, rows: int, keys: int) -> str:
         return c.op(Add(), scores, c.constant((~mask.tensor).to(torch.float32) * MASKED))
     hidden_by_input = c.op(Subtract(), c.constant(1.0), c.x("attn_mask"))
     return c.op(Add(), scores, times(c, hidden_by_input, MASKED))
+
+
+def may_hide_rows(c: Call) -> bool:
+    """Whether a float mask may be -inf in a whole row, whose weights are 0 in torch."""
+    if not c.has("attn_mask") or c.dtype_of("attn_mask") == torch.bool:
+        return False
+    mask = c.arguments["attn_mask"]
+    return not isinstance(mask, FoldedValue) or bool((mask.tensor == -math.inf).all(-1).any())
 
 
 def without_hidden_rows(c: Call, weights: str) -> str:
