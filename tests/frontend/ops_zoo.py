@@ -46,6 +46,7 @@ ROWS = r(20, 16)
 PAIR, TRIPLE = r(1, 2, 8), r(1, 3, 8)
 X = (r(1, 6, 8),)
 XY = (r(1, 6, 8), p(1, 6, 8))
+INF = float("inf")
 IMG = (r(1, 4, 9, 11),)
 SAFE_SOFTMAX = getattr(torch.ops.aten, "_safe_softmax")  # noqa: B009
 """What torch takes an attention apart into."""
@@ -247,6 +248,7 @@ CASES: list[Case] = [
     ("addmv scaled", lambda x: torch.addmv(k(6), x[0], k(8), beta=2, alpha=3), X),
     ("baddbmm", lambda x, y: torch.baddbmm(k(1, 6, 6), x, y.mT), XY),
     ("einsum", lambda x, y: torch.einsum("bic,bjc->bij", x, y), XY),
+    ("bilinear", nn.Bilinear(8, 8, 5), XY),
     ("bilinear product", lambda x: torch.outer(x[0, 0], x[0, 1]), X),
     ("sdpa", lambda q: F.scaled_dot_product_attention(q, q * 0.5, q + 1), (r(1, 3, 5, 8),)),
     ("sdpa causal", lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True, scale=0.3), (r(1, 3, 5, 8),)),
@@ -339,6 +341,8 @@ CASES: list[Case] = [
     ("logsumexp", lambda x: x.logsumexp(-1), X),
     ("var", lambda x: x.var(-1) + x.std(-1, unbiased=False), X),
     ("var_mean", lambda x: torch.var_mean(x, (1, 2), correction=0), X),
+    *((f"norm of order {p}", lambda x, p=p: torch.linalg.vector_norm(x, p, 1), X) for p in (0, 1, INF, -INF)),
+    ("pairwise distance", nn.PairwiseDistance(1, keepdim=True), XY),
     ("norm", lambda x: F.normalize(x, dim=-1), X),
     ("argmax", lambda x: x.argmax(-1), X),
     ("argmin", lambda x: x.argmin(1), X),

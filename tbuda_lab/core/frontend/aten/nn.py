@@ -67,6 +67,22 @@ def matmul(c: Call) -> str:
     return c.reshape(product(c, c.x(), c.x(second)), c.out_shape)
 
 
+@maps("aten._trilinear")
+def trilinear(c: Call) -> str:
+    """The product of three tensors that are spread along new dims, summed over some."""
+    terms = []
+    for k in (1, 2, 3):
+        x = c.x(f"i{k}")
+        shape = list(c.shape(x))
+        for dim in sorted(c.get(f"expand{k}")):
+            shape.insert(dim, 1)
+        terms.append(c.reshape(x, tuple(shape)))
+    c.get("unroll_dim")  # says only in which order the terms are added
+    whole = c.op(Multiply(), c.op(Multiply(), terms[0], terms[1]), terms[2])
+    dims = sorted((d - len(c.shape(whole)) for d in c.get("sumdim")), reverse=True)
+    return c.reshape(reduce_dims(c, whole, ReduceSum, dims), c.out_shape)
+
+
 @maps("aten.addmm", "aten.baddbmm", "aten.addmv")
 def addmm(c: Call) -> str:
     """torch reads no summand whose factor is 0, whatever it holds."""
@@ -343,10 +359,16 @@ def variance(c: Call) -> Result:
 @maps("aten.linalg_vector_norm", "aten.norm")
 def norm(c: Call) -> str:
     order = c.get("ord", c.arguments.get("p"))
-    if order not in (None, 2, 2.0):
-        raise CannotMap(f"a vector norm of order {order}; the order 2 has a form here")
+    if order not in (None, 2, 1, 0, math.inf, -math.inf):
+        raise CannotMap(f"a vector norm of order {order}; the orders 0, 1, 2 and those of infinity have a form here")
     x = c.x()
     dims = dims_of(c, len(c.shape(x)))
+    if order == 0:
+        return c.reshape(reduce_dims(c, c.op(NotEqual(), x, c.constant(0.0)), ReduceSum, dims), c.out_shape)
+    if order not in (None, 2):
+        size = times(c, c.op(Abs(), x), math.copysign(1.0, order))
+        total = reduce_dims(c, size, ReduceSum if order == 1 else ReduceMax, dims)
+        return c.reshape(times(c, total, math.copysign(1.0, order)), c.out_shape)
     if all(c.shape(x)[d] == 1 for d in dims):  # its square would pass the range of float32 first
         return c.reshape(c.op(Abs(), x), c.out_shape)
     total = reduce_dims(c, c.op(Multiply(), x, x), ReduceSum, dims)
