@@ -57,6 +57,8 @@ class Graph:
     _by_ref_inputs: set[Tensor]
     _hooks: dict[int, Callable[[Op], Any]]
     _sites: list[Op]
+    _of_ops: set[Tensor]
+    """Constants that an op brings with it, which the program has no name for: the count of a loop."""
 
     def __init__(self) -> None:
         raise TypeError("a Graph cannot be made so; call ir.create_graph or ir.create_empty_graph")
@@ -70,6 +72,7 @@ class Graph:
         self._by_ref_inputs = set()
         self._hooks = {}
         self._sites = []  # ops that call this graph
+        self._of_ops = set()
         return self
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -103,7 +106,7 @@ class Graph:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        return tuple(self._tensors.values())
+        return tuple(t for t in self._tensors.values() if t not in self._of_ops)
 
     @property
     def variables(self) -> tuple[Variable, ...]:

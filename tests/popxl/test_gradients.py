@@ -38,7 +38,9 @@ MASK = np.array([[True, False, True, False]] * 3)
 INDICES = np.array([2, 0, 2], np.int32)
 LABELS = np.array([1, 3, 0], np.int32)
 WEIGHT = np.random.default_rng(4).standard_normal((2, 2, 2, 2)).astype(np.float32)
-TWO, IMAGE = ((3, 4), (3, 4)), ((1, 2, 6, 6),)
+TWO, IMAGE, ROW = ((3, 4), (3, 4)), ((1, 2, 6, 6),), ((1, 2, 6), (3, 2, 3))
+AT = np.array([1], np.uint32)
+SEED = np.array([3, 4], np.uint32)
 
 
 def _loop(turns: int) -> tuple[Callable[..., Any], Callable[..., torch.Tensor]]:
@@ -53,6 +55,10 @@ def _loop(turns: int) -> tuple[Callable[..., Any], Callable[..., torch.Tensor]]:
         return y * x
 
     return program, plain
+
+
+def _called(x: Any, y: Any) -> Any:
+    return ops.call(popxl.gcg().ir.create_graph(lambda a, b: ops.tanh(a + b), x, y), x, y)[0] * x
 
 
 def _branch(truth: bool) -> tuple[Callable[..., Any], Callable[..., torch.Tensor]]:
@@ -148,6 +154,107 @@ GROUPS: dict[str, dict[str, Case]] = {
         "max_pool": Case(lambda x: ops.max_pool(x, (2, 2), (2, 2)), lambda x: nn.max_pool2d(x, 2), IMAGE),
         "interpolate": Case(
             lambda x: ops.interpolate(x, (1.0, 1.0, 2.0, 2.0)), lambda x: nn.interpolate(x, scale_factor=2.0), IMAGE
+        ),
+    },
+    "picked": {
+        "dynamic_slice": Case(lambda x, i: ops.dynamic_slice(x, i, [0], [2], True), lambda x, i: x[1:3], rest=(AT,)),
+        "dynamic_update": Case(
+            lambda x, y, i: ops.dynamic_update(x, i, y, [0], [2], True),
+            lambda x, y, i: torch.cat([x[:1], y * 1.0]),
+            ((3, 4), (2, 4)),
+            rest=(AT,),
+        ),
+        "scatter": Case(
+            lambda x, v, i: ops.scatter(x, i, v, 0),
+            lambda x, v, i: x.scatter(0, i.long(), v),
+            ((3, 4), (1, 4)),
+            rest=(np.array([[2, 0, 1, 2]], np.int32),),
+        ),
+        "topk": Case(lambda x: ops.topk(x, 2, 1, True, True)[0], lambda x: x.topk(2, 1).values),
+        "median": Case(lambda x: ops.median(x, 1), lambda x: x.median(1).values),
+        "roi_align": Case(
+            lambda x, r, i: ops.roi_align(x, r, i, (2, 2), 1.0, 1),
+            lambda x, r, i: 0.25 * sum(x[:, :, a : a + 4 : 2, b : b + 4 : 2] for a in (1, 2) for b in (2, 3)),
+            IMAGE,
+            rest=(np.array([[1.0, 0.0, 5.0, 4.0]], np.float32) + 0.5, np.array([0], np.int32)),
+        ),
+        **{
+            f"scatter_reduce {name}": Case(
+                lambda x, i, name=name: ops.scatter_reduce(x, i, name, axis=0, axis_size=4),
+                lambda x, i, form=form: (
+                    torch.zeros(4, 4).double().index_reduce(0, i.long(), x, form, include_self=False)
+                    if form != "sum"
+                    else torch.zeros(4, 4).double().index_add(0, i.long(), x)
+                ),
+                rest=(INDICES,),
+            )
+            for name, form in (("sum", "sum"), ("max", "amax"), ("min", "amin"))
+        },
+    },
+    "weights and dims": {
+        "conv of weights": Case(
+            lambda x, w: ops.conv(x, w, (2, 2), dilation=(1, 2)),
+            lambda x, w: nn.conv2d(x, w, stride=2, dilation=(1, 2)),
+            (*IMAGE, (2, 2, 2, 2)),
+        ),
+        "conv of a row": Case(
+            lambda x, w: ops.conv(x, w, (1,), (1, 1), (1,)), lambda x, w: nn.conv1d(x, w, padding=1), ROW
+        ),
+        "conv_transpose": Case(
+            lambda x, w: ops.conv_transpose(x, w, (2, 2)),
+            lambda x, w: nn.conv_transpose2d(x, w, stride=2),
+            ((1, 2, 3, 3), (2, 2, 2, 2)),
+        ),
+        "conv of a volume": Case(
+            lambda x, w: ops.conv(x, w, (1, 1, 1), (0,) * 6, (1, 1, 1)), nn.conv3d, ((1, 1, 3, 3, 3), (1, 1, 2, 2, 2))
+        ),
+        "max_pool of a row": Case(lambda x: ops.max_pool(x, (2,), (2,)), lambda x: nn.max_pool1d(x, 2), ROW[:1]),
+        "average_pool of a volume": Case(
+            lambda x: ops.average_pool(x, (2, 2, 2), (1, 1, 1)), lambda x: nn.avg_pool3d(x, 2, 1), ((1, 1, 3, 3, 3),)
+        ),
+        "batch_norm_inference": Case(
+            ops.batch_norm_inference,
+            lambda x, w, b, m, v: (
+                (x - m.view(2, 1, 1)) / (v + 1e-5).sqrt().view(2, 1, 1) * w.view(2, 1, 1) + b.view(2, 1, 1)
+            ),
+            (*IMAGE, (2,), (2,), (2,), (2,)),
+            positive=True,
+            rtol=1e-3,
+        ),
+        "interpolate linear": Case(
+            lambda x: ops.interpolate(x, (1.0, 1.0, 2.0, 2.0), "linear"),
+            lambda x: nn.interpolate(x, scale_factor=2.0, mode="bilinear"),
+            IMAGE,
+        ),
+    },
+    "further": {
+        "fmod": Case(ops.fmod, torch.fmod, TWO, True),
+        "lamb_square": Case(ops.lamb_square, lambda x: x.square().sum()),
+        "sum of three": Case(lambda x, y: ops.maximum(x, y, x * y), lambda x, y: x.maximum(y).maximum(x * y), TWO),
+        "call": Case(_called, lambda x, y: torch.tanh(x + y) * x, TWO),
+        "io_tile_copy": Case(lambda x: ops.io_tile_copy(x) * 2.0, lambda x: 2 * x),
+        "ipu_copy": Case(lambda x: ops.ipu_copy(x, 0, 0) * x, lambda x: x * x),
+        "detach": Case(lambda x: ops.detach(x) * x, lambda x: x.detach() * x),
+        "print_tensor": Case(lambda x: ops.print_tensor(x) * x, lambda x: x * x),
+        "dropout": Case(lambda x, s: ops.dropout(x * 1.0, s, 0.0), lambda x, s: x * 1.0, rest=(SEED,)),
+        "shaped_dropout": Case(lambda x, s: ops.shaped_dropout(x, s, (3, 1), 0.0), lambda x, s: x * 1.0, rest=(SEED,)),
+        "logical": Case(
+            lambda x, y: ops.where(ops.logical_or(ops.greater(x, y), ops.equal(x, y)), x, y),
+            lambda x, y: torch.where((x > y) | (x == y), x, y),
+            TWO,
+        ),
+        **{
+            f"nll_loss {reduction}": Case(
+                lambda x, i, r=reduction: ops.nll_loss(ops.log(ops.softmax(x, 1)), i, 3, r, True),
+                lambda x, i, r=reduction: nn.cross_entropy(x, i.long(), ignore_index=3, reduction=r),
+                rest=(LABELS,),
+            )
+            for reduction in ("none", "sum", "mean")
+        },
+        "cast and back": Case(
+            lambda x: ops.cast(ops.cast(x, popxl.float16), popxl.float32) * x,
+            lambda x: x.half().double() * x,
+            rtol=2e-3,
         ),
     },
     "control": {

@@ -175,8 +175,20 @@ def _dynamic_update(a: Attrs, x: np.ndarray, index: np.ndarray, new: np.ndarray)
     return y
 
 
-add("DynamicSlice", numpy=_dynamic_slice, host_reason="integer index")
-add("DynamicUpdate", numpy=_dynamic_update, host_reason="integer index")
+def _differentiable_slice(a: Attrs, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    return x[_region(a, tuple(x.shape), index.numpy())]
+
+
+def _differentiable_update(a: Attrs, x: torch.Tensor, index: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    region = _region(a, tuple(x.shape), index.numpy())
+    y[region] = new.reshape(y[region].shape)
+    return y
+
+
+# the torch forms are for gradients: an integer among the operands has the NumPy ones calculate
+add("DynamicSlice", torch=_differentiable_slice, numpy=_dynamic_slice, host_reason="integer index")
+add("DynamicUpdate", torch=_differentiable_update, numpy=_dynamic_update, host_reason="integer index")
 INPLACE["DynamicUpdateInplace"] = "DynamicUpdate"
 
 
@@ -224,6 +236,31 @@ def _scatter_reduce(a: Attrs, values: np.ndarray, indices: np.ndarray, *initial:
     return start
 
 
+def _differentiable_scatter(a: Attrs, x: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    at = torch.remainder(indices.long(), x.shape[a["axis"]])
+    return torch.scatter(x, a["axis"], at, values.to(x.dtype))
+
+
+def _differentiable_reduce(
+    a: Attrs, values: torch.Tensor, indices: torch.Tensor, *initial: torch.Tensor
+) -> torch.Tensor:
+    """As `_scatter_reduce`; elements that are equally extreme share the gradient, as torch has it."""
+    if a.get("group_size", 1) > 1:
+        own = {**a, "group_size": 1, "axis": a["axis"] - 1}
+        parts = zip(values, indices, *initial, strict=True)
+        return torch.stack([_differentiable_reduce(own, *part) for part in parts])
+    axis, size = a["axis"], a["axis_size"]
+    if a["broadcast"] and indices.ndim == 1 and values.ndim > 1:
+        indices = indices.reshape([-1 if k == axis else 1 for k in range(values.ndim)])
+    at = torch.remainder(indices.long(), size).expand(values.shape)
+    shape = (*values.shape[:axis], size, *values.shape[axis + 1 :])
+    start = initial[0] if initial else values.new_zeros(shape)
+    if a["reduction"] == "none":
+        return torch.scatter(start, axis, at, values)
+    reduction = {"sum": "sum", "mul": "prod", "max": "amax", "min": "amin"}[a["reduction"]]
+    return torch.scatter_reduce(start, axis, at, values, reduction, include_self=bool(initial))
+
+
 def _least(kind: np.dtype[Any]) -> Any:
     return -np.inf if kind.kind == "f" else np.iinfo(kind).min
 
@@ -232,8 +269,8 @@ def _most(kind: np.dtype[Any]) -> Any:
     return np.inf if kind.kind == "f" else np.iinfo(kind).max
 
 
-add("Scatter", numpy=_scatter, host_reason="integer index")
-add("ScatterReduce", numpy=_scatter_reduce, host_reason="integer index")
+add("Scatter", torch=_differentiable_scatter, numpy=_scatter, host_reason="integer index")
+add("ScatterReduce", torch=_differentiable_reduce, numpy=_scatter_reduce, host_reason="integer index")
 
 
 # -- images by coordinates ---------------------------------------------------------------------------------------------
@@ -318,19 +355,20 @@ def _resize_grid(g: Ground, a: Attrs, x: str) -> str:
 add("Resize", torch=_resize, grid=_resize_grid)
 
 
-def _roi_align(a: Attrs, x: np.ndarray, rois: np.ndarray, batch: np.ndarray) -> np.ndarray:
-    """Means of bilinear samples in each cell of each region (rois in x1, y1, x2, y2)."""
+def _roi_align(a: Attrs, x: torch.Tensor, rois: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+    """Means of bilinear samples in each cell of each region (rois in x1, y1, x2, y2). Regions have no gradient."""
     high, wide = a["output_size"]
-    result = np.zeros((len(rois), x.shape[1], high, wide), np.float32)
-    for number, (roi, image) in enumerate(zip(rois.astype(np.float64) * a["scale"], batch.astype(int), strict=True)):
+    regions = rois.detach().numpy().astype(np.float64) * a["scale"]
+    result: list[torch.Tensor] = []
+    for roi, image in zip(regions, batch.detach().numpy().astype(int), strict=True):
         width, height = max(roi[2] - roi[0], 1.0), max(roi[3] - roi[1], 1.0)
         counts = [a["sampling"] or int(np.ceil(n / m)) for n, m in ((height, high), (width, wide))]
         ys = roi[1] + (np.arange(high * counts[0]) + 0.5) * height / high / counts[0]
         xs = roi[0] + (np.arange(wide * counts[1]) + 0.5) * width / wide / counts[1]
-        rows, cols = (_bilinear(at, size) for at, size in ((ys, x.shape[2]), (xs, x.shape[3])))
-        samples = rows @ x[image].astype(np.float64) @ cols.T
-        result[number] = samples.reshape(-1, high, counts[0], wide, counts[1]).mean((2, 4))
-    return result.astype(x.dtype)
+        rows, cols = (torch.from_numpy(_bilinear(at, size)) for at, size in ((ys, x.shape[2]), (xs, x.shape[3])))
+        samples = rows @ x[int(image)].double() @ cols.T
+        result.append(samples.reshape(-1, high, counts[0], wide, counts[1]).mean((2, 4)))
+    return (torch.stack(result) if result else x.new_zeros((0, x.shape[1], high, wide))).to(x.dtype)
 
 
 def _bilinear(at: np.ndarray, size: int) -> np.ndarray:
@@ -346,7 +384,7 @@ def _bilinear(at: np.ndarray, size: int) -> np.ndarray:
     return rows
 
 
-add("RoiAlign", numpy=_roi_align, host_reason="order statistics")
+add("RoiAlign", torch=_roi_align, host_reason="order statistics")
 
 
 # -- random numbers ----------------------------------------------------------------------------------------------------

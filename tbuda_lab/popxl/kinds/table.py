@@ -44,7 +44,7 @@ class Kind:
         floats = all(a.dtype.kind == "f" for a in arrays)
         with np.errstate(all="ignore"):
             if self.torch is not None and (floats or self.numpy is None):
-                tensors = [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays]
+                tensors = [torch.from_numpy(np.asarray(a, order="C")) for a in arrays]
                 with torch.no_grad():
                     value = self.torch(attrs, *tensors)
                 parts = value if isinstance(value, tuple) else (value,)

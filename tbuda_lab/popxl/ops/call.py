@@ -13,12 +13,35 @@ from tbuda_lab.popxl.tensor import Tensor
 from tbuda_lab.popxl.utils import as_array
 
 
-class CallSiteInfo:
-    """A call of a graph. Its outputs follow those of the graph: a gradient graph that asks for more of them adds them
-    to every call."""
+class SiteInfo:
+    """An op that runs graphs: its operands and results."""
 
     def __init__(self, subgraph_op: Op) -> None:
         self._op = subgraph_op
+
+    def parent_input(self, idx: int) -> Tensor:
+        """Raises `IndexError` for an operand that there is not."""
+        return self._op.inputs[idx]
+
+    def parent_output(self, idx: int) -> Tensor:
+        """Raises `IndexError` for a result that there is not."""
+        return self._op.outputs[idx]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(self._op.inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return tuple(self._op.outputs)
+
+    def _modify(self, operands: list[int]) -> None:
+        self._op.modifies = tuple(sorted({*self._op.modifies, *operands}))
+
+
+class CallSiteInfo(SiteInfo):
+    """A call of a graph. Its outputs follow those of the graph: a gradient graph that asks for more of them adds them
+    to every call."""
 
     @property
     def _before(self) -> int:
@@ -73,28 +96,12 @@ class CallSiteInfo:
                 return graph._outputs[number]
         raise ValueError(f"{parent_tensor!r} is no operand or result of this call of {graph.id!r}")
 
-    def parent_input(self, idx: int) -> Tensor:
-        """Raises `IndexError` for an operand that there is not."""
-        return self._op.inputs[idx]
-
-    def parent_output(self, idx: int) -> Tensor:
-        """Raises `IndexError` for a result that there is not."""
-        return self._op.outputs[idx]
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return tuple(self._op.inputs)
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        return tuple(self._op.outputs)
-
     def set_parent_input_modified(self, parent_tensor: Tensor, infer_modified_regions: bool = False) -> None:
         """What the graph does to its input happens to this operand. Raises `ValueError` for another tensor."""
         numbers = [k for k, t in enumerate(self._op.inputs) if t is parent_tensor]
         if not numbers:
             raise ValueError(f"{parent_tensor!r} is no operand of this call")
-        self._op.modifies = tuple(sorted({*self._op.modifies, *numbers}))
+        self._modify(numbers)
 
 
 def _inside(number: int, count: int, what: str) -> None:

@@ -8,17 +8,14 @@ from typing import Any
 from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.context import get_current_context
 from tbuda_lab.popxl.errors import popart_exception
-from tbuda_lab.popxl.graph import Graph, Op
-from tbuda_lab.popxl.ops.call import _inside, bind_inputs
+from tbuda_lab.popxl.graph import Graph
+from tbuda_lab.popxl.ops.call import SiteInfo, _inside, bind_inputs
 from tbuda_lab.popxl.ops.utils import cast_if_needed, check_in_graph
 from tbuda_lab.popxl.tensor import Tensor
 
 
-class ConditionalSiteInfo:
+class ConditionalSiteInfo(SiteInfo):
     """A conditional. Its operands are the condition, those of the first graph, those of the second."""
-
-    def __init__(self, subgraph_op: Op) -> None:
-        self._op = subgraph_op
 
     @property
     def called_graph(self) -> tuple[Graph, Graph]:
@@ -75,28 +72,12 @@ class ConditionalSiteInfo:
                 return graph._inputs[self.parent_to_graph_input_index(number)]
         raise ValueError(f"{parent_tensor!r} is no operand of the graphs of this conditional")
 
-    def parent_input(self, idx: int) -> Tensor:
-        """Raises `IndexError` for an operand that there is not."""
-        return self._op.inputs[idx]
-
-    def parent_output(self, idx: int) -> Tensor:
-        """Raises `IndexError` for a result that there is not."""
-        return self._op.outputs[idx]
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return tuple(self._op.inputs)
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        return tuple(self._op.outputs)
-
     def set_parent_input_modified(self, parent_tensor: Tensor, infer_modified_regions: bool = True) -> None:
         """What the graphs do to their inputs happens to this operand. Raises `ValueError` for another tensor."""
         numbers = [k for k, t in enumerate(self._op.inputs) if t is parent_tensor and k]
         if not numbers:
             raise ValueError(f"{parent_tensor!r} is no operand of the graphs of this conditional")
-        self._op.modifies = tuple(sorted({*self._op.modifies, *numbers}))
+        self._modify(numbers)
 
 
 def conditional_with_info(

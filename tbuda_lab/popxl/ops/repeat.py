@@ -53,6 +53,7 @@ def repeat_with_info(
     wrapper = _wrapper(graph)
     count = constant(repeat_count, dtypes.int32, name="repeat_count")
     condition = constant(True, dtypes.bool, name="keep_going")
+    current._of_ops |= {count, condition}
     outputs = [(t.shape, t.dtype) for t in graph._outputs]
     modifies = tuple(k + 2 for k, t in enumerate(graph._inputs) if t in graph._by_ref_inputs)
     op = current._add_op(

@@ -73,6 +73,12 @@ class GradGraphInfo:
         self._graph, self._forward, self._ins, self._outs = graph, forward, [], []
         return self
 
+    def __repr__(self) -> str:
+        return (
+            f"GradGraphInfo[graph={self._graph.id}, forward_graph={self._forward.id},\n"
+            f"  expected_inputs={self.expected_inputs},\n  expected_outputs={self.expected_outputs}]"
+        )
+
     @property
     def graph(self) -> Graph:
         return self._graph
