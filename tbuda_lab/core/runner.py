@@ -16,7 +16,7 @@ from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.compiler.host_chain import HostChain, Stage
 from tbuda_lab.core.compiler.rams import keeps_state
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import InputError, quantity
+from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.frontend.inputs import draw_masks, elements, fed_inputs, feeds_of
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.graph.phases import is_cache
@@ -24,6 +24,7 @@ from tbuda_lab.core.netlist.schema import Execute, Netlist
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.run_control import RunControl
 from tbuda_lab.sim import Executor
+from tbuda_lab.sim.arrays import held_too_large, queue_shape
 
 
 class Runnable(Protocol):
@@ -86,14 +87,36 @@ def refuse_without_weights(graph: Graph) -> None:
         )
 
 
+def refuse_large(result: Runnable) -> None:
+    """Raise `InputError` for a model whose queues hold more than this machine has memory once a microbatch has gone
+    through: the executor keeps every entry as float32."""
+    count = result.options.microbatch
+    sizes = {
+        name: 4 * (queue.entries if queue.type == "ram" else min(count, queue.entries)) * math.prod(queue_shape(queue))
+        for name, queue in result.netlist.queues.items()
+        if not queue.alias
+    }
+    problem = held_too_large(sum(sizes.values()))
+    if not problem:
+        return
+    largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:3]
+    fix = "run it on a machine with more memory" if count < 2 else f"compile for fewer than {count} inputs at a time"
+    what = f"a run of {result.graph.name!r} fills {quantity(len(sizes), 'queue')} for {quantity(count, 'input')}"
+    raise InputError(
+        f"{what}: {problem}",
+        [Diagnostic("error", name, "memory", f"{sizes[name] / 1e9:.3g} GB", fix) for name in largest],
+    )
+
+
 class Runner:
     """One compiled model loaded on one simulated device. Parameters are written once; `run` may be called often.
     caches: whether the model writes rams that its next run reads; keeps_state: whether those are its own buffers.
 
-    Raises `InputError` for a model without weights."""
+    Raises `InputError` for a model without weights, and for one whose queues do not fit this machine's memory."""
 
     def __init__(self, result: Runnable, mode: str = "golden") -> None:
         refuse_without_weights(result.graph)
+        refuse_large(result)
         self.result = result
         self.mode = mode
         self._inputs = fed_inputs(result.graph)

@@ -122,3 +122,10 @@ def too_large(size: int) -> str:
     if size <= physical() // 2:
         return ""
     return f"{size / 1e9:.3g} GB are needed, this machine has {physical() / 1e9:.3g} GB"
+
+
+def held_too_large(size: int) -> str:
+    """Why arrays of `size` bytes together are not held at a time, or "". They may take three quarters of the memory."""
+    if size <= physical() * 3 // 4:
+        return ""
+    return f"{size / 1e9:.3g} GB are needed, this machine has {physical() / 1e9:.3g} GB"

@@ -378,3 +378,17 @@ def test_a_search_that_shares_the_costs_of_another_one_chooses_as_if_it_were_alo
     assert two.run() == alone and known & set(two.runs.memory.finished_epochs) == known
     forget_searches(first.costs)
     assert not Optimal(first, quiet).runs.memory.finished_epochs
+
+
+def test_a_long_model_is_placed_with_fewer_prices_and_nearly_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = convolutions()
+    usual = problem_of(graph, microbatch=1, objective="latency")
+    best = slowest_stage(usual, POLICIES["Optimal"](usual, quiet))
+    monkeypatch.setattr("tbuda_lab.core.placer.model.problem.LONG", len(usual.order))
+    long = problem_of(graph, microbatch=1, objective="latency")
+    assert long.is_long and not usual.is_long
+    segments = [with_stall_cycles(long, s) for s in POLICIES["Optimal"](long, quiet)]
+    assert [s.first for s in segments] == [0, *(s.last for s in segments[:-1])] and segments[-1].last == len(long.order)
+    assert slowest_stage(long, segments) <= 1.1 * best
+    several = problem_of(graph, microbatch=8)
+    assert not several.is_long

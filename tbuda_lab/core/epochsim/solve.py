@@ -19,6 +19,8 @@ import itertools
 import numpy as np
 
 from tbuda_lab.core.epochsim.event_graph import EventGraph, ReducedGraph, WaitReason, group_starts, sorted_order
+from tbuda_lab.core.errors import Diagnostic, PlacementError, quantity
+from tbuda_lab.sim.arrays import held_too_large
 
 NEVER = -(1 << 61)
 _MAX_PERIOD = 8
@@ -38,6 +40,8 @@ def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
     A node of level l is due at step l mod P of a round, and lags l // P rounds (its turn) behind those of level 0. Row
     `reach` + r of `times` holds round r: of each node the start of input r - turn; nodes stand in the order in which
     they are due, last the epoch's start. What belongs to inputs that never were is far below zero.
+
+    Raises `PlacementError` where the times do not fit this machine's memory.
     """
     nodes = graph.nodes
     if nodes == 0 or batch == 0:
@@ -55,6 +59,7 @@ def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
     turn = np.append(turn, 0)
     back = lag + turn[target] - turn[source]  # rounds
     reach, rounds, width = int(back.max()), batch + deepest, count + 1
+    _refuse_large(nodes, batch, (reach + rounds) * width)
     times = np.full((reach + rounds, width), NEVER, dtype=np.int64)
     times[reach:, count] = 0
 
@@ -91,6 +96,15 @@ def solve(graph: EventGraph, batch: int) -> SolvedSchedule:
         start[mine] = times[reach + late : reach + late + batch].T[column[reduced.follows[mine]]]
     start += reduced.after[:, None]
     return SolvedSchedule(start, computed)
+
+
+def _refuse_large(nodes: int, batch: int, times: int) -> None:
+    """Raises `PlacementError` where start times take more memory than this machine has."""
+    problem = held_too_large(8 * (nodes * batch + times))
+    if problem:
+        what = f"the steps of {quantity(batch, 'input')} through epochs of {nodes:,} steps are not simulated"
+        fix = "compile for fewer inputs at a time, or with another balancer_policy"
+        raise PlacementError(f"{what}: {problem}", [Diagnostic("error", "simulation", "memory", problem, fix)])
 
 
 def _period(reduced: ReducedGraph, source: np.ndarray, target: np.ndarray, lag: np.ndarray) -> int:

@@ -157,8 +157,9 @@ class Graph:
 
         Raises `GraphError` naming a node on a cycle.
         """
-        if self._in_order():
-            return list(self.nodes.values())
+        behind = self._behind()
+        if behind is not None:
+            return behind
         waiting = {node.name: len(node.inputs) for node in self}
         users = self.users()
         order: list[Node] = []
@@ -180,20 +181,32 @@ class Graph:
             raise GraphError(f"graph {self.name!r} has a cycle through {stuck!r}")
         return order
 
-    def _in_order(self) -> bool:
-        """Whether the node table is in topological order already: then it is the one that `topological` finds."""
+    def _behind(self) -> list[Node] | None:
+        """The order of a table that is in order already, or that has one op too many at its end, as a rewrite leaves
+        it: what reads that op, and what follows from those, comes behind it. None for all other tables."""
+        nodes = self.nodes
+        added = next((node for node in reversed(nodes.values()) if node.kind is not NodeKind.OUTPUT), None)
+        late: set[str] = set() if added is None else {added.name}
         before: set[str] = set()
-        outputs = False
-        for name, node in self.nodes.items():
+        front: list[Node] = []
+        back: list[Node] = []
+        outputs: list[Node] = []
+        for name, node in nodes.items():
+            if node is added:
+                if any(edge.source not in before for edge in node.inputs):
+                    return None
+                continue
+            if any(edge.source not in before and edge.source not in late for edge in node.inputs):
+                return None
             if node.kind is NodeKind.OUTPUT:
-                outputs = True
-            elif outputs:
-                return False
-            for edge in node.inputs:
-                if edge.source not in before:
-                    return False
-            before.add(name)
-        return True
+                outputs.append(node)
+            elif any(edge.source in late for edge in node.inputs):
+                late.add(name)
+                back.append(node)
+            else:
+                before.add(name)
+                front.append(node)
+        return [*front, *([] if added is None else [added]), *back, *outputs]
 
     # -- writing ---------------------------------------------------------------------------------------------
     def add(self, node: Node) -> Node:

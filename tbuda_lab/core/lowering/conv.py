@@ -20,6 +20,10 @@ from tbuda_lab.core.lowering.hw_ops import HwBinary, HwDepthwise, HwMatmul, HwSp
 from tbuda_lab.core.lowering.split import is_depthwise, is_pointwise, shares
 from tbuda_lab.core.lowering.values import TileValue, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout
+from tbuda_lab.sim.arrays import held_too_large
+
+_BYTES_OF_ENTRY = 100
+"""Memory that an entry of a picker takes at most while it is made, sorted and counted."""
 
 
 def taps(size: int, out: int, kernel: int, stride: int, before: int, dilation: int) -> np.ndarray:
@@ -78,6 +82,12 @@ def conv2d_rows(ctx: LoweringContext, op: ops.ConvRows, operands: list[TileValue
     layout = "conv2d_depthwise" if depthwise else "conv2d_dense"
     entries, parts = None, ctx.parts.get(ctx.node.name, 1)
     if not pointwise:
+        problem = held_too_large(_BYTES_OF_ENTRY * positions * rows)
+        if problem:
+            raise ctx.fail(
+                f"its kernel of {kh} x {kw} reads {positions * rows:,} pixels, which are listed: {problem}",
+                "a smaller kernel or image, or a larger stride",
+            )
         entries = conv_entries(op.in_hw, op.out_hw, kernel, stride, padding, dilation)
     if positions == 1 and parts > 1:
         columns = x if entries is None else _columns(ctx, x, entries, range(1), (rows, cin))

@@ -125,7 +125,7 @@ def decide(
         shares = _shares(patterns, begun)
     except (PlacementError, OverrideError):  # the compile says so
         return Fusion(graph, patterns, ends)
-    doubtful = [k for k, p in enumerate(shares) if p.share >= LEAST_SHARE]
+    doubtful = [k for k, p in enumerate(shares) if p.share >= LEAST_SHARE and not begun.problem.is_long]
     for index in sorted(doubtful, key=lambda k: -shares[k].share)[:MAX_TRIALS]:
         more = ends | _cut_at(lowered, shares[index])
         cut = lower(passed, device, options, ends=more)

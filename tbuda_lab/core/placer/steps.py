@@ -152,8 +152,9 @@ def repair_full_buffers(state: PlacementState) -> PlacementState:
 
 
 def let_flow(state: PlacementState) -> PlacementState:
-    """Other candidates in epochs that full buffers hold up all the same, if that is faster."""
-    if not state.context.options.enable_fork_join_buffering or state.policy != "Optimal":
+    """Other candidates in epochs that full buffers hold up all the same, if that is faster. Not in a long model, of
+    which each trial prices every epoch anew."""
+    if not state.context.options.enable_fork_join_buffering or state.policy != "Optimal" or state.problem.is_long:
         return state
     tried: list[tuple[Segment, ...]] = [state.segments]
     for streams in (True, False):

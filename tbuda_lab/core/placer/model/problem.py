@@ -25,6 +25,10 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides.places import OpPin
 from tbuda_lab.core.placer.model.costs import Choices, CostCache, profile_of
 
+LONG, ALIKE = 800, 8
+"""Ops of a long model, and how many of them are of one kind at most, on average, for it to be one: BERT-large has 676
+and 30 kinds, MaxViT-pico 1,167 and hundreds."""
+
 
 @dataclasses.dataclass(frozen=True)
 class OpFacts:
@@ -253,6 +257,14 @@ class Problem:
     def legal(self) -> Mapping[str, np.ndarray]:
         """By signature of a table, its legal rows."""
         return self.costs.legal
+
+    @functools.cached_property
+    def is_long(self) -> bool:
+        """Whether the model has too many ops, of too many kinds, for every epoch that may be taken to be priced as it
+        will be repaired. At one input alone: of a batch the bounds leave fewer to price."""
+        count = len(self.order)
+        alike = len(set(self.kinds)) * ALIKE < count
+        return count >= LONG and not alike and not self.phase and self.options.inputs_counted < 2
 
     @property
     def late(self) -> bool:

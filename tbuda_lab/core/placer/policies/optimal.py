@@ -50,7 +50,12 @@ from tbuda_lab.core.placer.policies.portfolio import CutoffReached
 from tbuda_lab.core.placer.policies.preloading import settle_preloads
 from tbuda_lab.core.placer.policies.spare_cores import use_spare_cores
 from tbuda_lab.core.placer.stalls.fork_join import nop_cores
-from tbuda_lab.core.placer.stalls.stall_repair import is_held_up, with_least_stall_cycles, with_stall_cycles
+from tbuda_lab.core.placer.stalls.stall_repair import (
+    hangs,
+    is_held_up,
+    with_least_stall_cycles,
+    with_stall_cycles,
+)
 
 _DRAM_PRICES = (4, 8)
 """Cores that one on DRAM counts for, when an epoch that is settled is looked at again: larger grids may keep parameters
@@ -206,7 +211,7 @@ class Optimal:
     def _near(self, cost: float) -> bool:
         """Whether a long schedule has a path of finished epochs that is hardly dearer than what the best one is thought
         to cost."""
-        if not self._long or not np.isfinite(cost):
+        if not (self._long or self.problem.is_long) or not np.isfinite(cost):
             return False
         return cheapest_path(self._costs.costs(None))[1] <= (1 + _NEAR_ENOUGH) * cost
 
@@ -342,7 +347,10 @@ class Optimal:
     def ready(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """An epoch with the cores that are left, and priced. Where full buffers hold it up all the same, it is also
         tried with ops that do not take turns with their readers: with cores left for nops, and if that does not help
-        with all cores."""
+        with all cores. Of a long model it is priced as if no buffer were full: MaxViT has more than 240 epochs to price
+        so, which took 0.4 CPU s each."""
+        if self.problem.is_long:
+            return with_least_stall_cycles(self.problem, self._use_spare_cores(segment, upstream_rows))
         ready = with_stall_cycles(self.problem, self._use_spare_cores(segment, upstream_rows), upstream_rows)
         if not is_held_up(self.problem, ready, upstream_rows):
             return ready
@@ -361,13 +369,13 @@ class Optimal:
 
     def _use_spare_cores(self, segment: Segment, upstream_rows: dict[int, int], nops: int = 0) -> Segment:
         """An epoch with the cores that are left, but for those of nops. Of a long schedule only the epochs that are
-        taken in the end get those cores (`pipeline_epoch`), half of the epochs that are priced."""
+        taken in the end get those cores (`pipeline_epoch`), half of the epochs that are priced, or fewer."""
         polished = polish(self.problem, segment, upstream_rows, spare=nops)
         if not nops:
             polished = self.lighter(polished, upstream_rows)
         if self.runs.waiting.counts_fill:
             polished = settle_preloads(self.problem, polished, upstream_rows)
-        if self.runs.waiting.counts_fill and not self._long:
+        if self.runs.waiting.counts_fill and not self._long and not self.problem.is_long:
             polished = use_spare_cores(self.problem, polished, upstream_rows, nops)
         return polished
 
@@ -415,6 +423,8 @@ class Optimal:
         if not self.runs.waiting.counts_fill:
             return segment
         key = problem.structure(first, last), segment.rows
+        if problem.is_long:
+            return self._with_all_cores(segment, upstream_rows)
         result = self.runs.memory.streaming_epochs.get(key)
         if result is None:
             full = use_spare_cores(problem, segment, {}) if self._long else segment
@@ -423,10 +433,20 @@ class Optimal:
             )
         return self._cheaper(result, segment, upstream_rows)
 
+    def _with_all_cores(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
+        """An epoch of the result of a long model with the cores that are left, and what it costs as it is repaired. One
+        that hangs all the same will be cut, so it is no reason to take what another policy chose."""
+        problem = self.problem
+        full = use_spare_cores(problem, segment, upstream_rows)
+        priced = with_stall_cycles(problem, full, upstream_rows)
+        return with_least_stall_cycles(problem, full) if hangs(priced) else priced
+
     def flowing(self, segment: Segment, upstream_rows: dict[int, int]) -> Segment:
         """An epoch of the result with other candidates where a full buffer holds it up, where that is cheaper; once for
-        equal ones."""
+        equal ones. Not of a long model."""
         problem = self.problem
+        if problem.is_long:
+            return segment
         key = problem.structure(segment.first, segment.last), segment.rows
         result = self.runs.memory.flowing.get(key)
         if result is None:

@@ -13,7 +13,7 @@ not: what has to wait lies in the queues between them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -107,6 +107,11 @@ def with_least_stall_cycles(problem: Problem, segment: Segment) -> Segment:
     held = max(0.0, now.period - segment.limiter_cycles) if inputs > 1 else 0.0
     limiter = segment.limiter_cycles
     return _charge(problem, segment, now.roomy - inputs * held, limiter, limiter)
+
+
+def hangs(segment: Segment) -> bool:
+    """Whether an epoch with its stall cycles would wait for ever, however it is repaired."""
+    return segment.stall_cycles >= _HANGS
 
 
 def hanging(problem: Problem, segments: Sequence[Segment]) -> list[Diagnostic]:
@@ -258,16 +263,31 @@ class _StallRepair:
             # what is left of the cycles when nothing holds the epoch up any more: a repair that comes near it will do
             whole = inputs * (now.period - state.parts[0].limiter_cycles)
             floor = _GOOD * (self._time(state.parts, [now]) - (0.0 if single else max(0.0, whole)))
-            best: tuple[tuple[int, int, float], Repair, RepairedEpoch] | None = None
-            # a trial that cannot pay is not simulated; where the epoch deadlocks, any that ends that does
-            most = _WORTH * cost[2] if cost[:2] == (0, 0) else float("inf")
-            trials = []
-            for repair in self.repairs.possible(state, now):
-                if repair.kind == "cut" and not cuts:
-                    continue
-                result = self.repairs.apply(state, repair, first, upstream_rows)
-                if result is not None and self._least(result.parts) < most:
-                    trials.append((repair, result))
+            best = self._best_repair(state, now, cost, floor, cuts, upstream_rows)
+            if best is None or not best[0] < (*cost[:2], _WORTH * cost[2]):
+                break
+            cost, repair, state = best
+            plan = (*plan, repair)
+            now = self._throughput(state.problem, state.parts[0])
+        ends = [self._throughput(state.problem, part) for part in state.parts]
+        limiter = sum(part.limiter_cycles for part in state.parts)
+        return Price(plan, before, sum(e.cycles for e in ends), sum(e.period for e in ends), limiter, len(ends))
+
+    def _best_repair(
+        self,
+        state: RepairedEpoch,
+        now: Throughput,
+        cost: tuple[int, int, float],
+        floor: float,
+        cuts: bool,
+        upstream_rows: Mapping[int, int],
+    ) -> tuple[tuple[int, int, float], Repair, RepairedEpoch] | None:
+        """The cheapest repair of an epoch, or the first that comes near the `floor`, with what the epoch is then: its
+        deadlocks, full buffers at them, cycles. cost: the same without it."""
+        best: tuple[tuple[int, int, float], Repair, RepairedEpoch] | None = None
+        # a trial that cannot pay is not simulated; where the epoch deadlocks, any that ends that does
+        most = _WORTH * cost[2] if cost[:2] == (0, 0) else float("inf")
+        for trials in self._trials(state, now, most, cuts, upstream_rows):
             throughputs([(r.problem, r.parts[0]) for _, r in trials if len(r.parts) == 1])
             for repair, result in trials:
                 if best is not None and best[0][:2] == (0, 0) and self._least(result.parts) >= best[0][2]:
@@ -278,15 +298,26 @@ class _StallRepair:
                 if best is None or total < best[0]:
                     best = total, repair, result
                     if (not hanging[0] or hanging < cost[:2]) and total[2] <= floor:
-                        break
-            if best is None or not best[0] < (*cost[:2], _WORTH * cost[2]):
-                break
-            cost, repair, state = best
-            plan = (*plan, repair)
-            now = self._throughput(state.problem, state.parts[0])
-        ends = [self._throughput(state.problem, part) for part in state.parts]
-        limiter = sum(part.limiter_cycles for part in state.parts)
-        return Price(plan, before, sum(e.cycles for e in ends), sum(e.period for e in ends), limiter, len(ends))
+                        return best
+        return best
+
+    def _trials(
+        self, state: RepairedEpoch, now: Throughput, most: float, cuts: bool, upstream_rows: Mapping[int, int]
+    ) -> Iterator[list[tuple[Repair, RepairedEpoch]]]:
+        """Legal repairs that may take less than `most` cycles, to be simulated side by side: those of the first edge
+        that need no nop, for mostly one of them will do and nops take longest to look for, then all others."""
+        trials = []
+        first = True
+        for repair in self.repairs.possible(state, now):
+            if repair.kind == "cut" and not cuts:
+                continue
+            result = self.repairs.apply(state, repair, state.parts[0].first, upstream_rows)
+            if result is not None and self._least(result.parts) < most:
+                trials.append((repair, result))
+            if first and repair.kind == "queue":
+                yield trials
+                trials, first = [], False
+        yield trials
 
     def _time(self, parts: Sequence[Segment], ends: Sequence[Throughput]) -> float:
         """Cycles of a batch over epochs with the switches between them, as if nothing hung; of a batch of one the
