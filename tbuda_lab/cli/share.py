@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--goldens",
         type=Path,
         metavar="FILE",
-        help="values of ops from outside: .npz, .safetensors, or .jsonl as tt-mlir's chisel writes",
+        help="values of ops from outside: .npz, .safetensors, or .jsonl with a name and values in each line",
     )
     bisect.add_argument(
         "--pcc",

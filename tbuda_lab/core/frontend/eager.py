@@ -32,7 +32,8 @@ def own_copy(module: torch.nn.Module, shares: bool = False) -> torch.nn.Module |
     stored = [*module.parameters(), *module.buffers()] if shares else []
     memo: dict[int, Any] = {id(tensor): tensor for tensor in stored}
     for layer in module.modules():
-        for value in pytree.tree_leaves([v for k, v in vars(layer).items() if k != "_modules"]):
+        own = [v for k, v in vars(layer).items() if k != "_modules" and not (isinstance(v, dict) and not v)]
+        for value in pytree.tree_leaves(own):
             if isinstance(value, torch.Tensor) and id(value) not in memo:
                 memo[id(value)] = _tensor_copy(value)
     try:

@@ -181,6 +181,8 @@ def packed(op: HwOp, y: Tensor) -> Tensor:
         return y
     threshold = op.relu.threshold
     if op.relu.mode == "min":
+        if threshold == 0:
+            return torch.relu(y)
         return torch.where(y >= threshold, y, torch.zeros_like(y))
     return y.clamp(0.0, threshold)
 

@@ -161,7 +161,7 @@ class Session(CompileSession):
 
         Where all are right it says what rounding costs, by op, and the format that would help. inputs: one sample, by
         default the sample inputs. goldens: values of ops from outside, by their names in the traced graph: a mapping,
-        an `.npz`, a `.safetensors`, or the JSON lines of tt-mlir's chisel; with those of a card its tensors are judged.
+        an `.npz`, a `.safetensors`, or JSON lines with names and values; with those of a card its tensors are judged.
         min_pcc: correlation below which an output with its formats is wrong. Nothing of the session is changed. Raises
         `InputError` for a session that trains, and what compiling and running raise.
         """

@@ -1,16 +1,20 @@
-"""Values of ops from outside: npz, safetensors, and the JSON lines of per-op values that tt-mlir's chisel writes."""
+"""Values of ops from outside: npz, safetensors, and JSON lines with a name and values.
+
+The report of tt-mlir's chisel is JSON lines, too, with errors and verdicts of a card's ops but no values: what it says
+is told, and what to give instead.
+"""
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.files import bounded_bytes, bounded_text, read_npz
 from tbuda_lab.core.files.bounded import Budget, parse_json
 
@@ -96,6 +100,7 @@ def _tensor(entry: Any, body: memoryview, where: str) -> np.ndarray:
 def _json_lines(path: Path) -> dict[str, np.ndarray]:
     budget = Budget(path.name, 1 << 30)
     values: dict[str, np.ndarray] = {}
+    records: list[Mapping[str, Any]] = []
     for number, line in enumerate(bounded_text(path, LARGEST, "is no file of values").splitlines(), 1):
         if not line.strip():
             continue
@@ -106,10 +111,11 @@ def _json_lines(path: Path) -> dict[str, np.ndarray]:
             raise InputError(f"{where}: not JSON") from error
         if not isinstance(entry, dict):
             raise InputError(f"{where}: expected an object with a name and values")
-        name = next((entry[k] for k in _NAMES if isinstance(entry.get(k), str)), None)
+        name = _name(entry)
         key = next((k for k in _VALUES if isinstance(entry.get(k), list)), None)
         if name is None or key is None:
-            continue  # of chisel's lines those with errors alone have no values
+            records += [entry] if name is not None and isinstance(entry.get("payload"), dict) else []
+            continue
         array = _array(entry[key], where)
         budget.take(array.nbytes, f"line {number}")
         shape = entry.get("shape")
@@ -118,6 +124,36 @@ def _json_lines(path: Path) -> dict[str, np.ndarray]:
                 raise InputError(f"{where}: {array.size} values do not fill the shape {shape}")
             array = array.reshape(shape)
         values[name] = array
+    if not values and records:
+        raise InputError(_verdicts(path.name, records))
     if not values:
         raise InputError(f"{path.name}: no line has a name ({', '.join(_NAMES)}) and values ({', '.join(_VALUES)})")
     return values
+
+
+def _name(entry: Mapping[str, Any]) -> str | None:
+    return next((entry[k] for k in _NAMES if isinstance(entry.get(k), str)), None)
+
+
+_PASSED = frozenset(("ok", "skipped_numerics", "no_golden", "golden_promoted", "golden_evicted"))
+
+
+def _verdicts(file: str, records: Sequence[Mapping[str, Any]]) -> str:
+    """What chisel's report says, in one line. A record: op, check, ssa, payload with status and, of numerics, mode
+    ("isolated", "accumulated"), pcc, atol and rtol."""
+    failed = [r for r in records if str(r["payload"].get("status", "")) not in _PASSED]
+    first = ""
+    if failed:
+        record, payload = failed[0], failed[0]["payload"]
+        measures = ", ".join(f"{k} {payload[k]:.4g}" for k in ("pcc", "atol", "rtol") if _is_number(payload.get(k)))
+        said = " ".join(str(payload[k])[:40] for k in ("mode", "status") if k in payload)
+        name = f"{str(_name(record))[:60]} {str(record.get('ssa') or '')[:40]}".rstrip()
+        first = f", first {name} ({said}{measures and ': '}{measures})"
+    return (
+        f"{file} is a report of chisel: {len(failed)} of {quantity(len(records), 'check')} failed{first}. It has no "
+        "values to compare: save the tensors of the ops in question as .npz or .safetensors by their names in the model"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

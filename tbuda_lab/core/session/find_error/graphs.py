@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import torch
 
-from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph import TILE, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import evaluation_order
 
 Tensor = torch.Tensor
@@ -185,13 +185,16 @@ class StageSearch:
 def first_tile(expected: np.ndarray, got: np.ndarray, share: float = 0.01) -> tuple[int, int, int] | None:
     """(z, row, column) of the first 32x32 tile that is off by more than `share` of the largest wanted magnitude, of
     tensors whose leading dimensions are slices."""
-    a = np.atleast_2d(np.asarray(expected, np.float64))
-    b = np.atleast_2d(np.asarray(got, np.float64))
+    a, b = np.atleast_2d(np.asarray(expected)), np.atleast_2d(np.asarray(got))
     a, b = a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:])
-    scale = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
-    with np.errstate(invalid="ignore"):
-        off = np.argwhere(~(np.abs(a - b) <= max(share * scale, 1e-9)) & ~(np.isnan(a) & np.isnan(b)))
-    if not len(off):
+    finite = np.isfinite(a)
+    scale = float(np.abs(a).max(initial=0.0, where=finite))
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = ~(np.abs(a - b) <= max(share * scale, 1e-9))
+    if not finite.all():
+        off &= ~(np.isnan(a) & np.isnan(b)) & ~(a == b)  # infinities less themselves are NaN
+    rows = np.add.reduceat(off, range(0, off.shape[1], TILE), axis=1, dtype=np.int32)
+    tiles = np.argwhere(np.add.reduceat(rows, range(0, off.shape[2], TILE), axis=2))
+    if not len(tiles):
         return None
-    tiles = np.unique(np.stack([off[:, 0], off[:, 1] // 32, off[:, 2] // 32], axis=1), axis=0)
     return int(tiles[0, 0]), int(tiles[0, 1]), int(tiles[0, 2])

@@ -1,11 +1,14 @@
 """Runs of a netlist: what every op gives, against what its inputs, as they came, should give.
 
-So an op is judged by itself, whatever came before it, with the one run that also gives the accumulated errors.
+So an op is judged by itself, whatever came before it, with the one run that also gives the accumulated errors. Golden
+mode rounds in two places only, what the host writes and results in small block formats. With both foreseen an op of a
+run with formats is off by the noise of float32, so no run without rounding is needed to tell a fault from rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
@@ -13,10 +16,10 @@ import torch
 from tbuda_lab.core.bindings import array_type
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.formats import DataFormat, parse_format, round_to
+from tbuda_lab.core.formats import DataFormat, cut_blocks, parse_format, quantise, round_to
 from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.lowering.data_formats import legal_formats
-from tbuda_lab.core.lowering.evaluate import op_value
+from tbuda_lab.core.lowering.evaluate import leaf_value, op_value
 from tbuda_lab.core.name_patterns import name_pattern
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.find_error.graphs import GraphRun, first_tile, relative_error
@@ -31,6 +34,8 @@ _FLOOR = 2e-3
 _FAR = 0.05  # of the largest magnitude: a tile that differs by more is pointed at
 _ENOUGH = 1 << 15
 _JUDGED = 4  # ops whose share of the outputs' error is worked out
+LEAVES = (NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT)
+_CUT = frozenset((DataFormat.Bfp4, DataFormat.Bfp4_b, DataFormat.Bfp2, DataFormat.Bfp2_b))
 
 
 class NetlistRun:
@@ -56,9 +61,8 @@ class NetlistRun:
         self.outputs: dict[str, Tensor] = dict(zip(result.output_names, rows[0], strict=False))
         self.got = {n: torch.from_numpy(whole_output(result, n, seen[n])) for n in seen if n in result.placement.ops}
         self.lost: dict[str, float] = {}
-        self.ops: tuple[OpError, ...] = ()
-        self.errors: tuple[TensorError, ...] = ()
         self._should: dict[str, Tensor | None] = {}
+        self._written: dict[str, Tensor] = {}
 
     def value(self, name: str) -> Tensor | None:
         found = self.got.get(name)
@@ -72,6 +76,68 @@ class NetlistRun:
             self._should[node.name] = op_value(node, known) if len(known) == len(operands) else None
         return self._should[node.name]
 
+    def foreseen(self, node: Node) -> Tensor | None:
+        """`should`, with what golden mode rounds rounded."""
+        if self.mode == "exact":
+            return self.should(node)
+        if not any(s in self.leaves for s in node.sources):
+            value = self.should(node)
+        else:
+            operands = [self.written(s) if s in self.leaves else self.got.get(s) for s in node.sources]
+            known = [x for x in operands if x is not None]
+            value = op_value(node, known) if len(known) == len(operands) else None
+        if value is None or node.df not in _CUT:
+            return value
+        return torch.from_numpy(cut_blocks(np.ascontiguousarray(value.numpy()), node.df))
+
+    def written(self, leaf: str) -> Tensor:
+        """What the host writes for a leaf: a parameter is rounded by the compile, anything else by the conversion."""
+        if leaf not in self._written:
+            node, value = self.result.lowered[leaf], self.leaves[leaf]
+            if node.kind is not NodeKind.INPUT and leaf in self.result.parameters:
+                array = self.result.parameters[leaf]
+                value = leaf_value(node, {leaf: torch.from_numpy(np.array(array, array_type(array)))})
+            self._written[leaf] = _converted(value, node.df)
+        return self._written[leaf]
+
+    def explains(self, leaf: str) -> bool:
+        """Whether what the host writes is off by no more than each number's last bit in its format. False also for
+        blocks with a common exponent, of which that cannot be said."""
+        df = self.result.lowered[leaf].df
+        if df is None or not df.is_float or df.is_bfp:
+            return df is None or not df.is_bfp
+        return relative_error(self.leaves[leaf], self.written(leaf)) <= 2.0 ** (1 - df.mantissa_bits)
+
+    def misfits(self, tolerance: float) -> list[tuple[Node, Tensor, float]]:
+        """(op, value foreseen, relative error) of those that are off by more than `tolerance`, in schedule order."""
+        found = []
+        for name in self.result.placement.schedule:
+            node, got = self.result.lowered[name], self.got.get(name)
+            value = None if got is None else self.foreseen(node)
+            if got is None or value is None:
+                continue
+            if torch.equal(value, got):
+                continue
+            off = np.inf if value.shape != got.shape else relative_error(logical(node, value), logical(node, got))
+            if not off <= tolerance:
+                found.append((node, value, float(off)))
+        return found
+
+    def lost_outputs(self, tolerance: float) -> list[str]:
+        """Outputs that are not what their ops gave, as the host reads it."""
+        lost = []
+        for binding in self.result.outputs:
+            node = self.result.lowered.nodes.get(binding.name)
+            stored = None if node is None else self.value(node.sources[0])
+            popped = self.outputs.get(binding.name)
+            if node is None or stored is None or popped is None or not popped.is_floating_point():
+                continue
+            plain_binding = dataclasses.replace(binding, tms=())
+            expected = plain_binding.decode((stored if self.mode == "exact" else _converted(stored, node.df)).numpy())
+            if expected.numel() != popped.numel() or not relative_error(expected, popped) <= tolerance:
+                lost.append(binding.name)
+        return lost
+
     def output_errors(self, expected: Mapping[str, Tensor]) -> tuple[TensorError, ...]:
         """What left the device against the reference, where both have it."""
         return tuple(
@@ -82,38 +148,53 @@ class NetlistRun:
 
 
 def op_errors(
-    result: CompileResult, run: NetlistRun, reference: GraphRun, tolerance: float | None = None
+    result: CompileResult, run: NetlistRun, reference: GraphRun, wanted: Iterable[str] | None = None
 ) -> tuple[OpError, ...]:
-    """Every placed op that there is a reference for, in schedule order. tolerance: leave out those that agree with the
-    reference so far."""
-    errors = []
-    for name in result.placement.schedule:
-        node, wanted = result.lowered[name], reference.values.get(name)
-        got = run.got.get(name)
-        if got is None or wanted is None:
-            continue
-        if tolerance is not None and relative_error(_logical(node, wanted), _logical(node, got)) <= tolerance:
-            continue
-        should = run.should(node)
-        if should is None or should.shape != got.shape:
-            continue
-        own, arrived = _logical(node, should), _logical(node, got)
-        expected = 0.0 if run.mode == "exact" else SLACK * _rounding(result, node, run, should) + _FLOOR
-        isolated = measure_error(name, own.numpy(), arrived.numpy())
-        near = isolated.max_abs <= _FAR * isolated.scale
-        errors.append(
-            OpError(
-                name,
-                isolated,
-                measure_error(name, _logical(node, wanted).numpy(), arrived.numpy()),
-                expected,
-                None if near else first_tile(own.numpy(), arrived.numpy(), _FAR),
-            )
-        )
-    return tuple(errors)
+    """Every placed op that there is a reference for, or those `wanted` of them, in schedule order."""
+    names = result.placement.schedule if wanted is None else wanted
+    every = (op_error(result, run, reference, result.lowered[name]) for name in names)
+    return tuple(error for error in every if error is not None)
 
 
-def _logical(node: Node, value: Tensor) -> Tensor:
+def op_error(
+    result: CompileResult, run: NetlistRun, reference: GraphRun, node: Node, value: Tensor | None = None
+) -> OpError | None:
+    """Of one op, None where there is nothing to compare. value: what it should have given, its own `should` without.
+
+    What the asked formats make of it is foreseen to the last bit in golden mode; "device" is held to an estimate.
+    """
+    wanted, got = reference.values.get(node.name), run.got.get(node.name)
+    should = run.should(node) if value is None else value
+    if got is None or wanted is None or should is None or should.shape != got.shape:
+        return None
+    own, arrived = logical(node, should), logical(node, got)
+    isolated = measure_error(node.name, own.numpy(), arrived.numpy())
+    if run.mode == "exact" or value is not None:
+        expected = 0.0
+    elif run.mode == "golden" and as_asked(run, node):
+        expected = isolated.relative_l2
+    else:
+        expected = SLACK * _rounding(result, node, run, should) + _FLOOR
+    near = isolated.max_abs <= _FAR * isolated.scale
+    return OpError(
+        node.name,
+        isolated,
+        measure_error(node.name, logical(node, wanted).numpy(), arrived.numpy()),
+        expected,
+        None if near else first_tile(own.numpy(), arrived.numpy(), _FAR),
+    )
+
+
+def as_asked(run: NetlistRun, node: Node) -> bool:
+    """Whether an op and the leaves that it reads are in the formats that were asked for, and the leaves hold what those
+    make of them: then golden mode does to it what was asked for."""
+    leaves = [s for s in node.sources if s in run.leaves]
+    read = (node, *(run.result.lowered[s] for s in leaves))
+    return all(n.df is asked_format(run.result, n) for n in read) and all(map(run.explains, leaves))
+
+
+def logical(node: Node, value: Tensor) -> Tensor:
+    """A value without what fills its tiles."""
     _, z, rows, cols = node.shape
     return value[:z, :rows, :cols]
 
@@ -123,11 +204,23 @@ def _rounding(result: CompileResult, node: Node, run: NetlistRun, should: Tensor
     total = _lost(should, asked_format(result, node)) ** 2
     for source in node.sources:
         operand = result.lowered[source]
-        if operand.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT, NodeKind.INPUT):
+        if operand.kind in LEAVES:
             if source not in run.lost:
                 run.lost[source] = _lost(run.leaves[source], asked_format(result, operand))
             total += run.lost[source] ** 2
     return float(np.sqrt(total))
+
+
+def _converted(value: Tensor, df: DataFormat | None) -> Tensor:
+    """As the host converts it when it writes or reads a queue."""
+    if df is None or not df.is_float or value.dtype is torch.int32:
+        return value
+    return torch.from_numpy(np.asarray(quantise(np.ascontiguousarray(value.numpy()), df), np.float32))
+
+
+def _rounded(value: Tensor, df: DataFormat) -> Tensor:
+    """As a packer rounds it."""
+    return torch.from_numpy(np.asarray(round_to(np.ascontiguousarray(value.numpy()), df), np.float32))
 
 
 def _lost(value: Tensor, df: DataFormat | None) -> float:
@@ -136,7 +229,7 @@ def _lost(value: Tensor, df: DataFormat | None) -> float:
         return 0.0
     rows = value.reshape(-1, value.shape[-1])
     some = np.ascontiguousarray(rows[: max(32, _ENOUGH // max(1, rows.shape[1]))].numpy())
-    return relative_error(torch.from_numpy(some), torch.from_numpy(np.asarray(round_to(some, df), np.float32)))
+    return relative_error(torch.from_numpy(some), _rounded(torch.from_numpy(some), df))
 
 
 def asked_format(result: CompileResult, node: Node) -> DataFormat | None:
@@ -152,14 +245,15 @@ def asked_format(result: CompileResult, node: Node) -> DataFormat | None:
 
 
 def format_faults(result: CompileResult) -> list[tuple[str, str]]:
-    """(op, what is off) of ops whose format in the netlist is not that of the lowered graph."""
+    """(op or leaf, what is off) of those whose format in the netlist is not that of the lowered graph."""
+    ops = [(op.name, op.out_df) for graph in result.netlist.graphs.values() for op in graph.ops.values()]
+    leaves = {n.name for kind in LEAVES for n in result.lowered.of_kind(kind)}
+    queues = [(queue.name, queue.df) for queue in result.netlist.queues.values() if queue.name in leaves]
     faults = []
-    for graph in result.netlist.graphs.values():
-        for op in graph.ops.values():
-            node = result.lowered.nodes.get(op.name)
-            stated = _parsed(op.out_df)
-            if node is not None and node.df is not None and stated is not None and stated is not node.df:
-                faults.append((op.name, f"the netlist has {stated.name}, the lowered graph {node.df.name}"))
+    for name, df in (*ops, *queues):
+        node, stated = result.lowered.nodes.get(name), _parsed(df)
+        if node is not None and node.df is not None and stated is not None and stated is not node.df:
+            faults.append((name, f"the netlist has {stated.name}, the lowered graph {node.df.name}"))
     return faults
 
 
