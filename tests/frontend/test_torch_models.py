@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.errors import InputError, ModelError
 from tbuda_lab.core.frontend import feeds, from_torch, reference
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.ops.evaluate import evaluate
@@ -198,6 +198,34 @@ def test_none_numbers_and_nested_inputs() -> None:
     fed = feeds(graph, (x, None, 3.0, {"h": [a, b]}))
     torch.testing.assert_close(evaluate(graph, fed)["model.output_0"], x * 3 + a - b)
     assert feeds(graph, {"states": {"h": [a, b]}, "x": x}).keys() == fed.keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ((torch.ones(3), 2.0), None),
+        ((torch.ones(3), 2), None),
+        ((torch.ones(3),), None),
+        ({"x": torch.ones(3), "scale": 2.0, "way": "up", "flag": True}, None),
+        ({"x": torch.ones(3), "flag": True}, None),
+        ((torch.ones(3), 3.0), "scale is 3.0; the model was traced with 2.0"),
+        ((torch.ones(3), 2.0, True, "up", 1), "one more argument is 1"),
+        ({"x": torch.ones(3), "flag": False}, "flag is False; the model was traced with True"),
+        ({"x": torch.ones(3), "way": "down"}, "way is 'down'; the model was traced with 'up'"),
+        ({"x": torch.ones(3), "other": 1}, "other is 1; the model was traced with None"),
+    ],
+)
+def test_numbers_are_those_of_the_trace(given: tuple[object, ...] | dict[str, object], refused: str | None) -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor, scale: float, flag: bool = True, way: str = "up") -> torch.Tensor:
+            return x * scale if flag and way == "up" else x
+
+    graph = from_torch(Net(), (torch.ones(3), 2.0))
+    if refused is None:
+        assert [*feeds(graph, given)] == ["x"]
+    else:
+        with pytest.raises(InputError, match=refused):
+            feeds(graph, given)
 
 
 def test_reference_is_the_model_itself_in_its_own_mode() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,10 @@ from tbuda_lab.core.graph.phases import DROPOUT
 FIXED = "fixed"
 """Attribute of an INPUT that decides shapes, axes or counts of the graph: its elements. No others may be fed."""
 
+PLAIN = "plain"
+"""Attribute of the first INPUT of a torch model: [path, value] of the numbers, truth values and texts among the
+arguments of its forward, defaults too, in its order. The trace holds for them; others are refused."""
+
 INDEX_RANGES = "index_ranges"
 """Attribute of an INPUT of indices: by reader [the least, the largest, others allowed, the line that reads it].
 A look-up by a product with rows of 0 and 1 finds nothing beyond them, where the framework raises."""
@@ -28,12 +33,14 @@ class BoundInputs:
     """Sample inputs bound to the arguments of a forward, in its order.
 
     `args` and `kwargs` as they are passed; `leaves`: (path, tensor) of every tensor in them, in order of flattening;
-    a path is "hidden_states" for a plain argument and "states[0]" or "state['h']" inside a nested one.
+    a path is "hidden_states" for a plain argument and "states[0]" or "state['h']" inside a nested one. `plain`: so
+    of numbers, truth values and texts, defaults of the forward too.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     leaves: tuple[tuple[str, torch.Tensor], ...]
+    plain: tuple[tuple[str, Any], ...] = ()
 
     @property
     def microbatch(self) -> int:
@@ -63,7 +70,7 @@ class BoundInputs:
             return result[id(value)]
 
         args, kwargs = pytree.tree_map(one, (self.args, self.kwargs))
-        return BoundInputs(args, kwargs, tuple((path, one(t)) for path, t in self.leaves))
+        return BoundInputs(args, kwargs, tuple((path, one(t)) for path, t in self.leaves), self.plain)
 
 
 def as_tensor(value: Any) -> Any:
@@ -141,7 +148,10 @@ def bind(forward: Callable[..., Any], sample_inputs: Any, kwargs: Mapping[str, A
             leaves.extend(_tensors(name, value))
     if not leaves:
         raise InputError("the sample inputs hold no tensor; a model is traced on one tensor per input")
-    return BoundInputs(bound.args, bound.kwargs, tuple(leaves))
+    passed = bound.args, bound.kwargs
+    bound.apply_defaults()
+    plain = (pair for name, value in bound.arguments.items() for pair in _plain(name, value))
+    return BoundInputs(*passed, tuple(leaves), tuple(plain))
 
 
 def _takes_one(forward: Callable[..., Any]) -> bool:
@@ -175,6 +185,29 @@ def _tensors(path: str, value: Any) -> list[tuple[str, torch.Tensor]]:
     return result
 
 
+def _plain(path: str, value: Any) -> list[tuple[str, Any]]:
+    """Numbers, truth values and texts in an argument, by path."""
+    leaves = pytree.tree_flatten_with_path(value)[0]
+    return [(path + pytree.keystr(key), leaf) for key, leaf in leaves if isinstance(leaf, bool | int | float | str)]
+
+
+def _refuse_other_plain(nodes: Sequence[Node], inputs: Any) -> None:
+    """Raise `InputError` for a number, a truth value or a text that is not the one of the trace."""
+    known = next((node.attrs[PLAIN] for node in nodes if PLAIN in node.attrs), None)
+    if known is None:
+        return
+    if isinstance(inputs, Mapping):
+        traced = {str(path): value for path, value in known}
+        given = [(*pair, traced.get(pair[0])) for name, value in inputs.items() for pair in _plain(str(name), value)]
+    else:
+        values = [value for _, value in _plain("", list(inputs) if isinstance(inputs, tuple) else inputs)]
+        pairs = itertools.zip_longest(known[: len(values)], values, fillvalue=("one more argument", None))
+        given = [(path, value, before) for (path, before), value in pairs]
+    for path, value, before in given:
+        if value != before and (value == value or before == before):
+            raise InputError(f"{path} is {value!r}; the model was traced with {before!r}: trace it again for another")
+
+
 def dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
@@ -196,6 +229,7 @@ def fed_inputs(graph: Graph) -> list[Node]:
 
 def feeds_of(nodes: Sequence[Node], inputs: Any) -> dict[str, torch.Tensor]:
     """As `feeds`, of the `fed_inputs` of a graph."""
+    _refuse_other_plain(nodes, inputs)
     by_name: dict[str, Any] = {}
     if isinstance(inputs, Mapping):
         by_path = {str(node.attrs.get("argument", node.name)): node.name for node in nodes}

@@ -21,7 +21,7 @@ from tbuda_lab.core.frontend.aten.call import RANDOM, VALUES_DECIDE, by_name, kn
 from tbuda_lab.core.frontend.aten.host import complex_call, host_call, mapping_of
 from tbuda_lab.core.frontend.eager import classes_kept, own_copy
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
-from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
+from tbuda_lab.core.frontend.inputs import PLAIN, BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.torch_model.audit import audit_answers
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE, Caches
 from tbuda_lab.core.frontend.torch_model.export import (
@@ -217,6 +217,8 @@ class _TorchImporter:
                 continue
             path, tensor = next(user)
             values[position] = self._input(path, tensor)
+        if self.bound.plain and self.graph.inputs:
+            self.graph.inputs[0].attrs[PLAIN] = [list(pair) for pair in self.bound.plain]
         written = {str(t) for t in self.program.graph_signature.buffers_to_mutate.values()}
         for position, spec in enumerate(specs):
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):

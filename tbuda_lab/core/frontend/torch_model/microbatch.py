@@ -505,7 +505,7 @@ def _own_tensors(bound: BoundInputs) -> BoundInputs:
     """Copies of inputs, each with memory of its own, that a model may write to."""
     copies = {id(t): t.clone(memory_format=torch.contiguous_format) for _, t in bound.leaves}
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: copies.get(id(t), t), (bound.args, bound.kwargs))
-    return BoundInputs(args, kwargs, tuple((path, copies[id(t)]) for path, t in bound.leaves))
+    return BoundInputs(args, kwargs, tuple((path, copies[id(t)]) for path, t in bound.leaves), bound.plain)
 
 
 def _has_elements(elements: _Elements, whole: torch.Tensor, alone: torch.Tensor) -> bool:

@@ -217,7 +217,7 @@ def _others(bound: BoundInputs) -> BoundInputs:
         return value.flatten().flip(0).reshape(value.shape)
 
     args, kwargs = pytree.tree_map(other, (bound.args, bound.kwargs))
-    return BoundInputs(args, kwargs, tuple((path, other(t)) for path, t in bound.leaves))
+    return BoundInputs(args, kwargs, tuple((path, other(t)) for path, t in bound.leaves), bound.plain)
 
 
 def _weights(module: torch.nn.Module) -> dict[Key, Any]:
