@@ -102,6 +102,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "whole powers": (lambda x: jnp.vander(x[0, 0], 4), (X,)),
     "running extreme": (lambda x: lax.cummax(x, 1, reverse=True), (X,)),
     "argsort": (jnp.argsort, (X,)),
+    "take clipped": (lambda x, i: jnp.take(x, i, axis=0, mode="clip"), (X, np.array([7, -9, 1], np.int32))),
+    "take wrapped": (lambda x, i: jnp.take(x, i, axis=0, mode="wrap"), (X, np.array([7, -9, 1], np.int32))),
     "take along": (lambda x: jnp.take_along_axis(x, jnp.argsort(-x, -1), -1), (X,)),
     "diagonal": (lambda x: jnp.diagonal(x, 1, 1, 2), (X,)),
     "set": (lambda x: x.at[:, jnp.array([1, 3])].set(0.5), (X,)),

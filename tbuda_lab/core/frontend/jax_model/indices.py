@@ -29,6 +29,8 @@ def gather(e: Equation) -> Any:
     if at is None or len(starts) != 1 or collapsed != starts or sizes[starts[0]] != 1:
         raise CannotMap("a gather along several dims at indices that depend on an input; index one dim at a time")
     (dim,) = starts
+    if e.params["mode"] == type(e.params["mode"]).CLIP:
+        at = e.aten.clamp(at, 0, shape[dim] - 1)
     others = tuple(k for k in range(len(shape)) if k != dim)
     if apart and all(k in apart or shape[k] == 1 for k in others) and len(places) == len(apart) + 2:
         (free,) = {*range(len(apart) + 1)} - {*map(int, d.start_indices_batching_dims)}
