@@ -284,7 +284,7 @@ class Words(nn.Module):
         if "bag" in kind:
             self.e: nn.Module = nn.EmbeddingBag(9, 6, mode="sum" if "sum" in kind else "mean", padding_idx=padding)
         else:
-            self.e = nn.Embedding(9, 6, padding, scale_grad_by_freq="frequency" in kind)
+            self.e = nn.Embedding(9, 6, padding, scale_grad_by_freq="frequency" in kind, sparse="sparse" in kind)
         if "row" in kind:
             with torch.no_grad():
                 self.e.weight[0] = torch.randn(6)
@@ -315,6 +315,7 @@ TABLES = (
     "bag sum padding",
     "indexed",
     "functional",
+    "sparse gradients",
 )
 
 

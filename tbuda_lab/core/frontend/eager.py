@@ -219,7 +219,7 @@ def _step(
         total = torch.stack([v.sum() for v in returned]).sum()
         if total.requires_grad:
             torch.autograd.backward([total])
-    gradients = {n: p.grad.detach().clone() for n, p in leaves.items() if p.grad is not None}
+    gradients = {n: p.grad.detach().to_dense().clone() for n, p in leaves.items() if p.grad is not None}
     return EagerStep(float(total.detach()), [v.detach() for v in returned], gradients)
 
 
