@@ -143,3 +143,9 @@ def test_memory_that_is_written_in_parts_holds_what_was_written() -> None:
     assert torch.equal(session.run()[0][0], torch.cat([x[..., :32], torch.full((1, 4, 32), 2.0)], -1))
     stored = [n.value for n in session.graph("traced").nodes.values() if n.value is not None and n.value.size > 1]
     assert all(((v == 0) | (v == 2)).all() for v in stored)
+
+
+def test_float64_is_a_rule() -> None:
+    module, x = Fn(lambda x: (x * 1e-9 + 1) - 1), tensor_with(0.5).double()
+    (verdict,) = Session(module, (x,), options=OPTIONS, cache=False).verify()
+    assert (verdict.passes(0.99), verdict.rule) == (False, "float64")

@@ -109,6 +109,10 @@ def argmax_with_nan(name: str, args: Arguments, out: torch.Tensor) -> torch.Tens
     return torch.where(hit, 0, out)
 
 
+def wide_floats(name: str, args: Arguments, out: torch.Tensor) -> torch.Tensor | None:
+    return out.float().double() if out.dtype == torch.float64 else None
+
+
 RULES: dict[str, Rule] = {
     "zero times": zero_times,
     "one over zero": one_over_zero,
@@ -120,6 +124,7 @@ RULES: dict[str, Rule] = {
     "quotients": quotients,
     "argmax with NaN": argmax_with_nan,
     "tiles of products": tiles_of_products,
+    "float64": wide_floats,
 }
 """By the name that docs/numbers.md has for it."""
 
