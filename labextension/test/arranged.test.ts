@@ -190,6 +190,54 @@ describe('the docks of the workbench', () => {
     view.dispose();
   });
 
+  it('are saved under a name, put back by it, and forgotten; what is kept but not ours is passed over', () => {
+    localStorage.setItem('tbuda-lab:layouts', '{"broken": {"mode": 1}, "older": null}');
+    const { host, view, press, front, there } = bench();
+    const names = () => [...view.element.querySelectorAll<HTMLElement>('[data-tb-layout]')].map(e => e.dataset['tbLayout']);
+    const bar = view.element.querySelector<HTMLElement>('[data-tb-splitter=graph]')!;
+    press('mode-grid');
+    press('tab-netlist');
+    bar.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
+    press('layouts');
+    expect(names()).toEqual([]);
+    view.element.querySelector<HTMLInputElement>('[data-tb-action=layout-name]')!.value = ' reading ';
+    press('layout-save');
+    expect(names()).toEqual(['reading']);
+    press('layout-usual');
+    expect([front(), there('graph'), bar.getAttribute('aria-valuenow')]).toEqual(['tab-ops', true, '47']);
+    press('layouts');
+    press('layout-put');
+    expect([front(), there('graph'), bar.getAttribute('aria-valuenow')]).toEqual(['tab-netlist', false, '49']);
+    expect(host.get('docks')).toMatchObject({ tab: 'netlist' });
+    press('layouts');
+    press('layout-forget');
+    expect(names()).toEqual([]);
+    view.dispose();
+    localStorage.clear();
+  });
+
+  it('show two stages of the graph, with selection in step both ways', () => {
+    const { host, store, view, press, there } = bench();
+    expect(view.element.querySelector('[data-tb-view=secondgraph]')).toBeNull();
+    store.put(frame('graph:lowered').as('graph:traced'));
+    press('mode-graphs');
+    const second = view.element.querySelector<HTMLElement>('[data-tb-view=secondgraph]')!;
+    expect([there('graph'), there('secondgraph'), there('grid'), host.get('mode')]).toEqual([true, true, false, 'graphs']);
+    const pressed = (graph: Element) => [...graph.querySelectorAll('.tb-segmented [aria-pressed=true]')].map(b => b.textContent);
+    expect([pressed(second), pressed(view.element.querySelector('[data-tb-view=graph]')!)]).toEqual([['Traced'], ['Lowered']]);
+    const [name] = frame('ops').text('op_name') as [string];
+    const search = second.querySelector<HTMLInputElement>('[data-tb-action=graph-search]')!;
+    store.select([name], 'table');
+    expect(host.get('depth')).toBeUndefined();
+    search.value = '^layer.0.intermediate.dense.matmul$';
+    search.dispatchEvent(new Event('input'));
+    search.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter' }));
+    expect(store.selection.names).toEqual(['layer.0.intermediate.dense.matmul']);
+    press('mode-split');
+    expect([there('secondgraph'), there('grid')]).toEqual([false, true]);
+    view.dispose();
+  });
+
   it('work without Python', () => {
     const { store } = aloneView('bringup', {});
     frames().forEach(f => store.put(f));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import traitlets
@@ -13,6 +14,7 @@ from tbuda_lab import widgets
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.session import EpochBreak, Session
 from tbuda_lab.widgets.views.base import BUNDLE
+from tbuda_lab.widgets.views.workbench import MODES, TABS
 from tests.session.models import encoder
 
 pytestmark = pytest.mark.skipif(not BUNDLE.is_file(), reason="the front end is not built: make front-end")
@@ -142,3 +144,11 @@ def test_the_cluster_has_an_epoch(session: Session) -> None:
     assert view.get_state("epoch") == {"epoch": 1}
     with pytest.raises(traitlets.TraitError, match="epoch"):
         view.epoch = -1
+
+
+# -- the workbench ----------------------------------------------------------------------------------------------------
+def test_every_tab_and_mode_of_the_page_is_one_that_python_takes() -> None:
+    views = Path(__file__).parents[2] / "labextension" / "src" / "views"
+    tabs = re.findall(r"\['(\w+)', '[A-Z]\w+', (?:new LazyView|\w+)", (views / "bringup.ts").read_text())
+    modes = re.findall(r"\['(\w+)', '[A-Z][\w ]*', 'Show", (views / "docks.ts").read_text())
+    assert (sorted(tabs), sorted(modes)) == (sorted(TABS), sorted(MODES))

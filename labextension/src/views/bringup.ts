@@ -2,6 +2,7 @@
 import { Docks, splitter, Tabs, type View } from './docks.js';
 import { h } from './dom.js';
 import { Failure, ProblemsView } from './problems.js';
+import { SecondGraph } from './graph/second.js';
 import { GraphView } from './graph/view.js';
 import { GridView } from './grid/view.js';
 import { Inspector } from './inspector.js';
@@ -62,9 +63,16 @@ export class BringUp implements View {
       panes.hidden = store.status.failed && ![...store.frames.keys()].some(key => key === 'ops' || key.startsWith('graph:'));
     };
     this.stops.push(store.on('status', fold), store.on('frame', fold));
+    let second: SecondGraph | null = null; // made when it is first wanted
     const docks = new Docks(store, mode => {
       graph.element.hidden = mode === 'grid';
-      grid.element.hidden = mode === 'graph';
+      grid.element.hidden = mode === 'graph' || mode === 'graphs';
+      if (mode === 'graphs' && !second) {
+        second = new SecondGraph(store);
+        this.views.push(second);
+        upper.append(second.element);
+      }
+      if (second) second.element.hidden = mode !== 'graphs';
       upper.dataset['tbMode'] = mode;
     }, open => {
       if (tabs.front !== open.tab) tabs.show(open.tab);

@@ -3,6 +3,7 @@
  * is.
  */
 import { h, svg } from './dom.js';
+import { type Layout, layoutMenu } from './layouts.js';
 import { onPreferences } from './preferences.js';
 import { type Store, syncedTrait, type SyncedTrait } from './store.js';
 
@@ -146,6 +147,13 @@ interface Bar {
   range: [number, number];
 }
 
+/** Puts the bars below an element where a layout has them, those that it does not name where they are at first. */
+function putSizes(root: Element | null, sizes: Record<string, number>): void {
+  for (const bar of root?.querySelectorAll<HTMLElement>('[data-tb-splitter]') ?? []) {
+    bar.dispatchEvent(new CustomEvent('tb-share', { detail: sizes[bar.dataset['tbSplitter']!] ?? null }));
+  }
+}
+
 function storedSizes(): Record<string, number> {
   try {
     return JSON.parse(localStorage.getItem(KEY) ?? '{}') as Record<string, number>;
@@ -189,6 +197,7 @@ export function splitter(container: HTMLElement, { name, label, across, share: u
   });
   for (const end of ['pointerup', 'pointercancel'] as const) bar.addEventListener(end, () => bar.removeEventListener('pointermove', at));
   bar.addEventListener('dblclick', () => put(usual));
+  bar.addEventListener('tb-share', event => put((event as CustomEvent<number | null>).detail ?? usual));
   bar.addEventListener('keydown', event => {
     const by = { ArrowLeft: across ? -1 : 0, ArrowRight: across ? 1 : 0, ArrowUp: across ? 0 : -1, ArrowDown: across ? 0 : 1 }[event.key];
     if (!by && event.key !== 'Home') return;
@@ -208,7 +217,8 @@ interface Open {
 }
 
 const NARROW = 860; // px; as base.raw.css has it
-const MODES = [['graph', 'Graph', 'Show only the graph'], ['split', 'Both', 'Show graph and core grid'], ['grid', 'Grid', 'Show only the core grid']] as const;
+const MODES = [['graph', 'Graph', 'Show only the graph'], ['split', 'Both', 'Show graph and core grid'], ['grid', 'Grid', 'Show only the core grid'],
+  ['graphs', 'Two graphs', 'Show two stages of the graph side by side']] as const;
 
 /** How the workbench is arranged: graph, grid or both above, which tab is in front below, whether the inspector stands beside. */
 export class Docks {
@@ -247,7 +257,8 @@ export class Docks {
           this.arrange();
         }))),
       h('div', { class: 'tb-segmented' }, button('dock-inspector', 'Inspector', 'Show or hide the inspector beside the tabs', () =>
-        this.toggleInspector())));
+        this.toggleInspector())),
+      layoutMenu(() => this.layout, layout => this.putLayout(layout)));
   }
 
   dispose(): void {
@@ -297,6 +308,19 @@ export class Docks {
       button.setAttribute('aria-pressed', String(action === 'dock-inspector' ? this.inspector : action === `mode-${shown}`));
       if (action === 'mode-split') button.hidden = this.narrow;
     }
+  }
+
+  private get layout(): Layout {
+    const { tab, inspector, tall } = this.docks.value();
+    return { mode: this.mode.value(), tab, inspector, tall: tall === true, panes: storedSizes() };
+  }
+
+  /** null: as a new workbench is. */
+  private putLayout(layout: Layout | null): void {
+    const { mode, tab, inspector, tall, panes } = layout ?? { mode: 'split', tab: 'ops', inspector: true, tall: false, panes: {} };
+    this.mode.tell(MODES.some(([id]) => id === mode) ? mode : 'split');
+    putSizes(this.element.closest('.tb-bringup'), panes);
+    this.put({ tab, inspector, tall });
   }
 
   private put(docks: Open): void {

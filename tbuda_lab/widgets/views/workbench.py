@@ -39,10 +39,11 @@ __all__ = [
 ]
 
 
-MODES = ("split", "graph", "grid")
+MODES = ("split", "graph", "grid", "graphs")
 TABS = (
     "ops",
     "profile",
+    "measured",
     "trace",
     "netlist",
     "overrides",
@@ -61,7 +62,8 @@ TABS = (
 class DockTraits(traitlets.HasTraits):
     """Traits of the workbench, settable from Python and from the page alike.
 
-    mode: above, graph and grid side by side ("split"), or "graph" or "grid" alone. docks: the rest of the arrangement,
+    mode: above, graph and grid side by side ("split"), or "graph" or "grid" alone, or two stages of the graph
+    ("graphs"). docks: the rest of the arrangement,
     `{"tab": one of TABS, "inspector": whether it stands beside the tabs, "tall": whether the tabs have all the room and
     graph and grid are put away}`; what is left out when it is set stays as it is. The name is not `layout`, as every
     widget has a trait of that name already: the CSS of its box.
@@ -169,7 +171,7 @@ class BringUp(DockTraits, GridTraits, GraphTraits, View):
         self.hub.cancel()
 
     def show(self, what: int | str) -> None:
-        """Show an epoch by its number, "graph", "grid" or both ("split") above, or one of `TABS` below. Raises
+        """Show an epoch by its number, one of `MODES` above, or one of `TABS` below. Raises
         `InputError` for another word."""
         if isinstance(what, int):
             self.post({"type": "show", "epoch": what}, [])
