@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from tbuda_lab.core.compiler.pipeline import Pipeline
-from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import ResizeOp, Session
 from tbuda_lab.core.session import compiles as session_compiles
 from tests.browser.bare import bare_page
@@ -21,7 +20,7 @@ ROW = "[data-tb-view=placements] tr[data-tb-placement]"
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_search_keep_a_part_compare_and_go_back(browser: Any, shots: Path, tmp_path: Path, theme: str) -> None:
-    session = Session(*encoder(), "n150", CompileOptions(microbatch=4), name="encoder")
+    session = Session(*encoder(), "n150", name="encoder")
     session.compile()
     op = next(o for o, p in session.result.placement.ops.items() if p.size[0] > 1)
     session.apply(ResizeOp(op, (1, 1)), source="page")  # there is something to find

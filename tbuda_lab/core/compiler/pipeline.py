@@ -385,12 +385,19 @@ class Pipeline:
         choice = choices({op: profile}, self.device, overrides).get(op, Choice())
         return self.table(profile, self.signatures(front, options)[op], options, choice)
 
-    def anchor(self, front: FrontEndResult, request: Request, clock: Clock) -> IncrementalPlacer:
-        """The whole model placed with the base overrides."""
+    def anchor(
+        self,
+        front: FrontEndResult,
+        request: Request,
+        clock: Clock,
+        start: Callable[[], StartedPlacement | None] = lambda: None,
+    ) -> IncrementalPlacer:
+        """The whole model placed with the base overrides. start: what a search goes on from if there are any."""
 
         def make() -> IncrementalPlacer:
             self._count("place")
-            begun = None if request.base else self._begun.pop((front.key, _without(request.options, _SEARCHING)), None)
+            plain = front.key, _without(request.options, _SEARCHING)
+            begun = start() if request.base else self._begun.pop(plain, None)
             result = self._whole(front, request.of_base, clock, begun)
             placer = IncrementalPlacer(self.device, self.constraints(front, request.of_base), result)
             if self.keep_epochs:
@@ -445,7 +452,7 @@ class Pipeline:
         front = self.front(graph, request, clock)
 
         def whole(request: Request) -> tuple[FrontEndResult, PlacedOps]:
-            anchor = self.anchor(front, request, clock)
+            anchor = self.anchor(front, request, clock, lambda: self._start_of_search(graph, front, request, clock))
             return self.with_insertions(front, anchor), anchor.whole()
 
         def make() -> tuple[FrontEndResult, PlacedOps]:
@@ -470,6 +477,24 @@ class Pipeline:
             return near, edited
 
         return self._placed.get_or(request.key, make)
+
+    def _start_of_search(
+        self, graph: Graph, front: FrontEndResult, request: Request, clock: Clock
+    ) -> StartedPlacement | None:
+        """What a search with overrides goes on from: the same edit of the placement without them that a compile which
+        does not search is, and not another placement made anew. None where nothing is searched, or where that edit
+        has other ops, or needs the whole model placed anew."""
+        if _without(request.options, _SEARCHING) == request.options:
+            return None
+        plain = Request(_without(request.options, _SEARCHING), request.base)
+        reused = self._reused_anchor(graph, front, plain, clock)
+        if reused is None or reused[0].lowered is not front.lowered:
+            return None
+        models, constraints = self.models(front, plain, clock), self.constraints(front, plain)
+        edited = reused[1].with_constraints(models, constraints, clock.cancel)
+        if edited is None:
+            return None
+        return StartedPlacement(edited.problem, edited.policy, lambda most: edited.segments)
 
     def _reused_anchor(
         self, graph: Graph, front: FrontEndResult, request: Request, clock: Clock

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 import re
 import threading
 import time
@@ -47,6 +46,7 @@ from tbuda_lab.core.session.commands import (
 from tbuda_lab.core.session.history import EditStep
 from tbuda_lab.core.session.islands import Curve, Islands, search_islands
 from tbuda_lab.core.session.journal import Journal, read_overrides
+from tbuda_lab.core.session.whatif import time_of
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.compiles import Compiles
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 Found = Callable[[int, float, Callable[[], PlacedOps]], None]
 """Hears of a gain of a search: steps done, cycles per input, and what makes the placement of it."""
+_ROUNDED = 1.0 + 1e-6
+"""How far two sums of the same cycles may be apart."""
 _LOWERING = 0.6
 """Part of the seconds of a search after which no other lowering is tried."""
 
@@ -241,10 +243,10 @@ class Edits:
         self, graph: Graph, request: Request, clock: Clock, seconds: float | None, steps: int | None
     ) -> tuple[CompileResult, int]:
         """The request with the lowering and the placement that searches find, whose report has the curve of both, and
-        the steps that were done."""
+        the steps that were done; 0 where what they find is slower than the compile that there is."""
         pipeline = self._state.pipeline
         request = SetOptions(optimise_steps=0, optimise_seconds=None, optimise_rounds=()).apply(request)
-        before = _report(pipeline.place(graph, request, clock)[1].placement())
+        value = time_of(pipeline.place(graph, request, clock)[1]).per_input
         part, start = None if seconds is None else _LOWERING * seconds, time.monotonic()
         lowered = search_lowering(pipeline, graph, request, clock, part, TRIALS if steps is None else steps)
         spent = time.monotonic() - start
@@ -256,13 +258,16 @@ class Edits:
 
         result = compile_with(lowered, spent)
         curve = _report(result.placement).curve
-        value = before.objective.time if before.objective is not None else math.inf
         if lowered != request.options and curve and curve[-1][1] >= value:
             result = compile_with(request.options, 0.0)
         elif lowered != request.options and curve:
             report = dataclasses.replace(_report(result.placement), curve=((0, value), *curve))
             result = dataclasses.replace(result, placement=dataclasses.replace(result.placement, report=report))
         curve = _report(result.placement).curve
+        if curve and curve[-1][1] > value * _ROUNDED:  # another base: the current placement is an edit of an edit
+            report = dataclasses.replace(_report(result.placement), curve=((0, value), (curve[-1][0], value)))
+            kept = dataclasses.replace(result.placement, report=report)
+            return dataclasses.replace(result, placement=kept, options=request.options), 0
         return result, curve[-1][0] if curve else 0
 
     def optimise_by_islands(self, steps: int, islands: Islands) -> Curve:

@@ -197,7 +197,9 @@ class RunStalls:
         self.nops: np.ndarray | None = None
         self.whole: np.ndarray | None = None
         self._depth: dict[int, tuple[np.ndarray, np.ndarray, int]] = {}
-        self._loads: list[tuple[np.ndarray, np.ndarray]] = []  # cycles in which all of DRAM brings each, bytes a core
+        # (2, loads or more, levels, targets) cycles in which all of DRAM brings each load, and bytes of it a core
+        self._loads: np.ndarray = np.empty(0, dtype=np.float32)
+        self._count = 0  # of loads
         self._whole_size: np.ndarray = np.zeros(1, dtype=np.float32)
 
     def add(self, op: int) -> None:
@@ -217,13 +219,13 @@ class RunStalls:
         here = self.waiting.at(op, self.needs(op))
         depth, size = here.alone, np.zeros_like(here.load)
         if here.loads:
-            self._loads.append((here.load, np.maximum(here.load_size, 1.0)))
+            self._add_load(here)
             depth = here.first_tiles + np.where(
                 here.load > 0, np.maximum(self._shared(here.load_size, 0), _READY), np.float32(_READY)
             )
             size = here.load_size
             if self.whole is not None:
-                self.whole = self.whole + self._shared(self._whole_size, len(self._loads) - 1)
+                self.whole = self.whole + self._shared(self._whole_size, self._count - 1)
         for port, producer in enumerate(self.waiting.problem.facts[op].producers):
             before = self._depth.get(producer)
             if before is not None:
@@ -231,7 +233,7 @@ class RunStalls:
                 reached = before[0] + self._shared(before[1], before[2]) + way
                 later = reached > depth
                 depth, size = np.where(later, reached, depth), np.where(later, before[1], size)
-        self._depth[op] = depth, size, len(self._loads)
+        self._depth[op] = depth, size, self._count
         end = depth + here.rest
         if self.whole is None:
             self.whole, self._whole_size = end, size
@@ -239,7 +241,20 @@ class RunStalls:
             self._whole_size = np.where(end > self.whole, size, self._whole_size)
             self.whole = np.maximum(self.whole, end)
 
-    def _shared(self, size: np.ndarray, known: int) -> np.ndarray | float:
+    def _shared(self, size: np.ndarray, known: int) -> np.ndarray | np.float32:
         """Cycles that a load of so many bytes a core waits for those of the run, itself among them, from the `known`-th
         on."""
-        return sum((load * np.minimum(size / other, 1.0) for load, other in self._loads[known:]), 0.0)
+        if known == self._count or not size.any():
+            return np.float32(0.0)
+        load, other = self._loads[:, known : self._count]
+        shared: np.ndarray = (load * np.minimum(size / other, 1.0)).sum(axis=0)
+        return shared
+
+    def _add_load(self, here: OpAt) -> None:
+        if self._count == (self._loads.shape[1] if self._loads.ndim > 1 else 0):
+            more = np.empty((2, max(8, 2 * self._count), *here.load.shape), here.load.dtype)
+            more[:, : self._count] = self._loads if self._count else 0
+            self._loads = more
+        self._loads[0, self._count] = here.load
+        np.maximum(here.load_size, 1.0, out=self._loads[1, self._count])
+        self._count += 1
