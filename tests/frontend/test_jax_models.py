@@ -197,6 +197,21 @@ def test_what_jax_guards_runs_on_the_device_alone(function: Any) -> None:
     torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
 
 
+def test_the_logarithm_of_a_sum_of_exponentials_holds_infinities() -> None:
+    """jax guards the maximum that it subtracts: rows with an infinity, and of minus infinities alone."""
+
+    def sums(x: Any) -> Any:
+        return nn.logsumexp(x, -1), nn.logsumexp(x, 0), nn.logsumexp(x), jnp.logaddexp(x[0], x[1])
+
+    plain = np.array([[1, 2, 3], [0.5, -1, 2]], np.float32)
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session(JaxModule("sums", sums), (torch.from_numpy(plain),), options=options)
+    for row in ([1, np.inf, 3], [-np.inf] * 3, [1, -np.inf, 3], [1, np.nan, 3], [3e38, 1, 2]):
+        x = np.array([row, plain[1]], np.float32)
+        for ours, jaxs in zip(session.run([(torch.from_numpy(x),)])[0], sums(x), strict=True):
+            np.testing.assert_allclose(ours.numpy(), jaxs, rtol=1e-4)
+
+
 def test_what_has_no_form_is_named_with_its_line() -> None:
     with pytest.raises(UnsupportedOp, match=r"test_jax_models\.py:\d+.*jax\.population_count"):
         from_jax(lambda x: lax.population_count(jnp.round(x).astype(jnp.int32)), (X,))

@@ -12,8 +12,19 @@ import torch
 
 from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, FoldedValue, ReadArguments
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
-from tbuda_lab.core.graph import Shape
-from tbuda_lab.core.ops import BroadcastTo, ReduceMax, Reshape, RoundTo
+from tbuda_lab.core.graph import Node, Shape
+from tbuda_lab.core.ops import (
+    Abs,
+    BroadcastTo,
+    Exp,
+    Log,
+    ReduceMax,
+    ReduceSum,
+    Reshape,
+    RoundTo,
+    Subtract,
+    Where,
+)
 from tbuda_lab.core.ops.host import HostCall
 
 
@@ -260,8 +271,8 @@ def select_n(e: Equation) -> Any:
     if e.dtype() == torch.bool:
         if isinstance(which, FoldedValue) and which.tensor.numel() == 1:  # the other case may be NaN, as in jnp.var
             return cases[int(which.tensor)]
-        if _guards_maximum(e, which, cases):
-            return cases[1]
+        if _guards_maximum(e, which, cases):  # the device itself has this form of the test
+            return e.aten.where(e.aten.eq(e.aten.abs(cases[1]), math.inf), cases[0], cases[1])
         return e.aten.where(which, cases[1], cases[0])
     y = cases[-1]
     for k in range(len(cases) - 2, -1, -1):
@@ -270,16 +281,47 @@ def select_n(e: Equation) -> Any:
 
 
 def _guards_maximum(e: Equation, which: Tensor, cases: list[Tensor]) -> bool:
-    """Whether a maximum is replaced by 0 where it is infinite, as `logsumexp` does before it subtracts it: that changes
-    nothing unless all values are minus infinity, or one is infinite."""
+    """Whether a maximum is replaced by 0 where it is infinite or NaN, as `logsumexp` does before it subtracts it: what
+    is made of a row with NaN is NaN all the same."""
     if not isinstance(which, AtenValue) or not isinstance(cases[1], AtenValue) or not isinstance(cases[0], FoldedValue):
         return False
-    graph = e.calls.graph
-    test, largest = graph[which.name], graph[cases[1].name]
-    finite = isinstance(test.op, HostCall) and test.op.call == "isfinite" and test.sources == (largest.name,)
-    while finite and isinstance(largest.op, Reshape | BroadcastTo):
-        largest = graph[largest.sources[0]]
-    return finite and isinstance(largest.op, ReduceMax) and not bool(cases[0].tensor.any())
+    test = e.calls.graph[which.name]
+    finite = isinstance(test.op, HostCall) and test.op.call == "isfinite" and test.sources == (cases[1].name,)
+    return finite and isinstance(_moved(e, cases[1].name).op, ReduceMax) and not bool(cases[0].tensor.any())
+
+
+def _moved(e: Equation, name: str) -> Node:
+    """The node behind changes of shape."""
+    node = e.calls.graph[name]
+    while isinstance(node.op, Reshape | BroadcastTo):
+        node = e.calls.graph[node.sources[0]]
+    return node
+
+
+@translates("add")
+def add(e: Equation) -> Any:
+    """Of a `logsumexp` it is the maximum itself that is added, not the 0 that stands for an infinite one: the sum is
+    the same, and needs no logarithm of 0 or of infinity (see `aten.logsumexp`)."""
+    for total, centre in ((e.x(0), e.x(1)), (e.x(1), e.x(0))):
+        if isinstance(total, AtenValue) and isinstance(centre, AtenValue) and _is_centred(e, total.name, centre.name):
+            return e.aten.add(total, AtenValue(e.calls.graph[centre.name].sources[2], centre.dtype))
+    return e.aten.add(e.x(0), e.x(1))
+
+
+def _is_centred(e: Equation, total: str, centre: str) -> bool:
+    """Whether one value is the log of the sum of e^(x - m), and the other m, a maximum guarded by `select_n`."""
+    guard, node = e.calls.graph[centre], _moved(e, total)
+    if not isinstance(guard.op, Where) or not isinstance(_moved(e, guard.sources[2]).op, ReduceMax):
+        return False
+    for kind in (Log, Abs, ReduceSum, Exp, Subtract):
+        if isinstance(node.op, kind):
+            subtracted = node.sources[-1]
+            node = _moved(e, node.sources[0])
+            while kind is ReduceSum and isinstance(node.op, ReduceSum):
+                node = _moved(e, node.sources[0])
+        elif kind is not Abs:
+            return False
+    return _moved(e, subtracted) is guard
 
 
 @translates("clamp")

@@ -391,11 +391,7 @@ def reduce(n: OnnxNode) -> Any:
     if kind == "ReduceLogSum":
         return n.aten.log(n.aten.sum(x, axes, keep))
     if kind == "ReduceLogSumExp":
-        top = n.aten.amax(x, axes, True)
-        total = n.aten.log(n.aten.sum(n.aten.exp(n.aten.sub(x, top)), axes, True))
-        y = n.aten.add(total, top)
-        gone = [a % n.rank() for a in axes]
-        return y if keep else n.reshape(y, [s for d, s in enumerate(n.shape()) if d not in gone])
+        return n.aten.logsumexp(x, axes, keep)
     total = n.aten.sum(n.aten.mul(x, x), axes, keep)
     return n.aten.sqrt(total) if kind == "ReduceL2" else as_dtype(n, total, n.dtype())
 
