@@ -174,6 +174,19 @@ def test_an_open_batch_is_the_microbatch() -> None:
     torch.testing.assert_close(session.run()[0][0], x.relu())
 
 
+@pytest.mark.parametrize(
+    ("kind", "function"),
+    [("ReduceLogSumExp", lambda x: x.logsumexp(1, True)), ("Softmax", lambda x: x.softmax(1))],
+)
+def test_rows_with_infinities_are_torchs(kind: str, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    attributes: dict[str, Any] = {"axes": [1]} if kind.startswith("Reduce") else {"axis": 1}
+    inf = torch.inf
+    x = torch.tensor([[1.0, inf, 3, 0], [-inf] * 4, [1, -inf, 3, 0], [1, torch.nan, 3, 0], [1, 2, 3, 4]])
+    model = plain(node(kind, ["x"], ["y"], **attributes), shape=tuple(x.shape))
+    session = Session(model, (torch.ones(5, 4),), options=CompileOptions(default_df_override=DataFormat.Float32))
+    torch.testing.assert_close(session.run([(x,)])[0][0], function(x), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
 def test_every_gap_is_named_with_its_place() -> None:
     gaps = node("Det", ["x"], ["a"]), node("NonMaxSuppression", ["x", "x"], ["b"])
     model = plain(*gaps, node("Add", ["a", "b"], ["y"]))
