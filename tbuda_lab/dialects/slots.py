@@ -117,7 +117,8 @@ class SlotValues:
         if target.kind == "b":
             return np.asarray(value != 0)
         rounds = target.kind in "iu" and value.dtype.kind == "f"
-        return np.asarray(np.rint(value) if rounds else value).astype(target)
+        with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest of a shorter type there is infinity
+            return np.asarray(np.rint(value) if rounds else value).astype(target)
 
     def write(self, name: str, value: np.ndarray) -> None:
         """Both copies."""

@@ -29,6 +29,14 @@ def graph(ir: popxl.Ir, function: Callable[..., Any], *inputs: popxl.Tensor) -> 
     return ir.create_graph(function, *inputs)
 
 
+def circle(ir: popxl.Ir) -> None:
+    """Two graphs that call each other."""
+    first, second = ir.create_empty_graph("first"), ir.create_empty_graph("second")
+    for caller, called in ((first, second), (second, first)):
+        with caller:
+            ops.call(called)
+
+
 WRITTEN: dict[str, Case] = {
     "shapes of a product": (lambda ir: ones(2, 3) @ ones(2, 3), 1, popxl.popart_exception, "cannot be multiplied"),
     "types of a sum": (lambda ir: ones(2) + ones(2, dtype=np.int32), 1, popxl.popart_exception, "different types"),
@@ -69,6 +77,7 @@ WRITTEN: dict[str, Case] = {
     "a call without an input": (
         lambda ir: ops.call(graph(ir, lambda x, y: x + y, ones(2), ones(2)), ones(2)), 1, ValueError,
         "Not enough inputs .* lacks .*/y"),
+    "calls in a circle": (circle, 1, ValueError, "'second_.*' would call itself: .* calls 'first_.*' calls 'second_"),
     "a call of another shape": (
         lambda ir: ops.call(graph(ir, ops.relu, ones(2)), ones(3)), 1, popxl.popart_exception, r"of shape \(2,\)"),
 }  # fmt: skip

@@ -104,6 +104,22 @@ class CallSiteInfo(SiteInfo):
         self._modify(numbers)
 
 
+def _path(graph: Graph, target: Graph) -> list[Graph]:
+    """The graphs through which one leads to another by its calls, both among them; none where it does not."""
+    leads: dict[Graph, Graph | None] = {graph: None}
+    for one in (todo := [graph]):
+        for called in one.called_graphs:
+            if called not in leads:
+                leads[called] = one
+                todo.append(called)
+    path: list[Graph] = []
+    at = target if target in leads else None
+    while at is not None:
+        path.insert(0, at)
+        at = leads[at]
+    return path
+
+
 def _inside(number: int, count: int, what: str) -> None:
     if not 0 <= number < count:
         raise IndexError(f"there are {count} {what}s, and no {number}")
@@ -125,12 +141,16 @@ def bind_inputs(
 ) -> list[Tensor]:
     """The operand of every input of a graph: first those given in order, then those by input.
 
-    Raises `ValueError` for missing, superfluous or doubly given inputs and tensors of other graphs, `TypeError` for
-    values that can be no tensor, `popart_exception` for other shapes and types.
+    Raises `ValueError` for missing, superfluous or doubly given inputs, tensors of other graphs and calls in a circle,
+    `TypeError` for values that can be no tensor, `popart_exception` for other shapes and types.
     """
     current = get_current_context().graph
     if current is graph:
         raise ValueError(f"graph {graph.id!r} cannot call itself")
+    between = _path(graph, current)
+    if between:
+        chain = " calls ".join(repr(g.id) for g in (current, *between))
+        raise ValueError(f"graph {current.id!r} would call itself: {chain}")
     given = _flat(inputs)
     own = graph._inputs
     if len(given) > len(own):
