@@ -9,6 +9,7 @@ output channels and their results stand side by side.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +50,7 @@ def conv_entries(
     rows, columns = (ys >= 0) & (ys < h), (xs >= 0) & (xs < w)
     inside = (rows[:, None, :, None] & columns[None, :, None, :]).reshape(kh * kw, oh * ow)
     # 32 bits where they suffice: a wide kernel on a large image has millions of entries
-    kind = np.int32 if max(kh * kw, oh * ow, h * w) < 2**31 else np.int64
+    kind: np.dtype[Any] = np.dtype(np.int32 if max(kh * kw, oh * ow, h * w) < 2**31 else np.int64)
     source = (ys.astype(kind)[:, None, :, None] * w + xs.astype(kind)[None, :, None, :]).reshape(kh * kw, oh * ow)
     entries = np.empty((np.count_nonzero(inside), 3), kind)
     entries[:, 0] = np.repeat(np.arange(kh * kw), inside.sum(axis=1))
