@@ -10,10 +10,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.frontend.inputs import bind
 from tbuda_lab.core.frontend.torch_model.export import traced_mode
 from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.session import Session
 from tests.frontend.ops_zoo import Fn
 
 Way = Callable[[torch.Tensor], torch.Tensor]
@@ -118,3 +122,36 @@ def test_recurrent_layers_take_elements_one_by_one(kind: type[nn.GRU | nn.LSTM])
     torch.manual_seed(0)
     layer = kind(4, 4, batch_first=True)
     assert from_torch(Fn(lambda x: layer(x)[0]), (torch.randn(3, 6, 4),)).inputs[0].shape == (1, 6, 4)
+
+
+MIXING = {
+    "softmax": lambda x: x.softmax(0),
+    "mean": lambda x: x - x.mean(0),
+    "size": lambda x: x / x.shape[0],
+    "norm": lambda x: x / x.norm(),
+    "loss": lambda x: x.square().mean(),
+    "flip": lambda x: x.flip(0),
+    "first": lambda x: x[0],
+    "squeeze": lambda x: x.squeeze(0),
+    "places": lambda x: x + torch.arange(x.shape[0])[:, None],
+}
+"""Models that answer a batch otherwise than its elements."""
+APART = {
+    "linear": lambda x: x @ torch.ones(4, 3),
+    "rows": lambda x: torch.stack([row * 2 for row in x]),
+    "reshape": lambda x: x.reshape(x.shape[0], 2, 2).sum(-1),
+}
+
+
+@pytest.mark.parametrize("name", [*MIXING, *APART])
+def test_a_batch_for_a_model_that_was_traced_on_one(name: str) -> None:
+    module, batch = Fn((MIXING | APART)[name]), torch.randn(3, 4, generator=torch.Generator().manual_seed(2))
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session(module, (torch.ones(1, 4),), options=options, cache=False)
+    if name in MIXING:
+        with pytest.raises(InputError, match="traced on 1 and that answers a batch otherwise"):
+            session.run([(batch,)])
+    else:
+        torch.testing.assert_close(session.run([(batch,)])[0][0], module(batch), rtol=1e-5, atol=1e-5)
+    (one,) = session.run([(batch[:1],)])[0]
+    torch.testing.assert_close(one, module(batch[:1]), rtol=1e-5, atol=1e-5)

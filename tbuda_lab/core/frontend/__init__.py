@@ -1,6 +1,6 @@
 """Models in, Graphs out: `from_torch`, `from_pybuda`, `from_onnx`, or `from_any` for whichever it is."""
 
-from tbuda_lab.core.frontend.dispatch import from_any, reference, references
+from tbuda_lab.core.frontend.dispatch import from_any, reference, references, runs_by_elements
 from tbuda_lab.core.frontend.inputs import bind, check_input, feeds
 from tbuda_lab.core.frontend.onnx import from_onnx
 from tbuda_lab.core.frontend.pybuda import from_pybuda, open_model
@@ -17,4 +17,5 @@ __all__ = [
     "open_model",
     "reference",
     "references",
+    "runs_by_elements",
 ]

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 
 from tbuda_lab.core.errors import ModelError
-from tbuda_lab.core.frontend.eager import answers
+from tbuda_lab.core.frontend.eager import answers, same
 from tbuda_lab.core.frontend.inputs import bind, elements, feeds
 from tbuda_lab.core.frontend.pybuda import ForeignModule, Module, PyTorchModule, from_pybuda, open_model
 from tbuda_lab.core.frontend.torch_model import from_torch
+from tbuda_lab.core.frontend.torch_model.export import traced_mode
+from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.ops.evaluate import evaluate
@@ -64,6 +66,25 @@ def references(model: Any, inputs: Any, count: int = 2) -> list[list[torch.Tenso
     every = [evaluate(graph, feed) for feed in elements(graph, feeds(graph, inputs))]
     parts = [[values[name] for name in names] for values in every]
     return [[_joined(column) for column in zip(*parts, strict=True)]]
+
+
+def runs_by_elements(model: Any, inputs: Any) -> tuple[bool, bool]:
+    """Whether a model that was traced on one element may run a batch element by element: (of any inputs, of these).
+
+    Of any where no call of the model mixes dim 0 (`torch_model.microbatch`), of these where the model run eagerly
+    answers the same for the batch and its elements. What is no torch module holds its own sizes: both.
+    """
+    model = open_model(model)
+    module = model.module if isinstance(model, PyTorchModule) else model
+    if not isinstance(module, torch.nn.Module):
+        return True, True
+    bound = bind(module.forward, inputs)
+    few = bound.elements(range(min(3, bound.microbatch)))
+    if bound.microbatch > 1 and elementwise_in_batch(module, few, traced_mode):
+        return True, True
+    whole = answers(module, bound, 1)[0]
+    parts = [answers(module, bound.cut(k), 1)[0] for k in range(bound.microbatch)]
+    return False, same(whole, [_joined(column) for column in zip(*parts, strict=True)])
 
 
 def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:

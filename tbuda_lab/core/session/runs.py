@@ -19,6 +19,7 @@ from tbuda_lab.core.epochsim import EpochTrace, simulate
 from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.explore.chips import ChipRun, run_chips
 from tbuda_lab.core.frontend.eager import same, same_seeds
+from tbuda_lab.core.frontend.inputs import cut_inputs
 from tbuda_lab.core.frontend.machine_rules import explained
 from tbuda_lab.core.runner import Runner, fill_microbatch
 from tbuda_lab.core.session.compiles import Compiles, as_sample
@@ -27,6 +28,7 @@ from tbuda_lab.core.verification import MIN_PCC, Comparison, compare_tensors
 from tbuda_lab.sim.io import QueueIo, RamIo
 
 if TYPE_CHECKING:
+    from tbuda_lab.core.graph import Graph
     from tbuda_lab.core.session.state import Events, SessionState
     from tbuda_lab.core.session.training import Training
 
@@ -145,6 +147,7 @@ class Runs:
     def __init__(self, state: SessionState, compiles: Compiles, training: Training) -> None:
         self._state, self._compiles, self._training = state, compiles, training
         self._timelines: Timelines | None = None
+        self._runs_by_elements = False
 
     def timeline(self, batch: int = 1, per_run: int | None = None) -> EpochTrace:
         """See `Session.timeline`."""
@@ -175,6 +178,23 @@ class Runs:
         self._state.events.emit("checked", verify_ops)
         return verify_ops
 
+    def _refuse_mixed(self, graph: Graph, samples: Sequence[Any]) -> None:
+        """Raise `InputError` for a batch of a model that was traced on one element and that mixes them (a softmax or a
+        mean along dim 0): element by element it would answer something else."""
+        for sample in samples:
+            feed = frontend.feeds(graph, sample)
+            if not (cut := cut_inputs(graph, feed)):
+                continue
+            self._runs_by_elements, same_answers = frontend.runs_by_elements(self._state.model, sample)
+            if self._runs_by_elements:
+                return
+            if not same_answers:
+                count = feed[cut[0]].shape[0]
+                raise InputError(
+                    f"input {cut[0]!r} holds {count} elements of a model that was traced on 1 and that answers a "
+                    f"batch otherwise than its elements; give the samples one by one, or open it with {count}"
+                )
+
     def run(
         self, inputs: Sequence[Any] | None = None, mode: str = "golden", *, break_below: float | None = None
     ) -> list[list[torch.Tensor]]:
@@ -192,6 +212,8 @@ class Runs:
                 raise InputError(f"run takes a list of samples, not {type(inputs).__name__}")
             batch = [self._state.sample_inputs] if inputs is None else list(inputs)
             samples = self._compiles.run_guarded(lambda: fill_microbatch(result, batch)) if inputs is None else batch
+            if inputs is not None and self._state.modules is None and not self._runs_by_elements:
+                self._refuse_mixed(result.graph, batch)
             watch: OpWatch | None = None
             if break_below is not None and samples:
 
