@@ -16,6 +16,7 @@ from tbuda_lab.core.frames.measured_frame import layer_of, measured_frame
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import MeasuredView, open_profile, report
+from tbuda_lab.widgets.handlers.session_hub import hub_of
 from tests.measured.files import op, perceptron_rows, table
 from tests.session.models import perceptron
 
@@ -51,6 +52,12 @@ def test_the_frame_of_a_run_over_a_placement_keeps_the_two_stacks_apart(mlp: Ses
     cycles = sum(float(placed.candidate(n)["cycles"]) for n in placed.ops)
     assert frame.columns["op_pipelined"].sum() >= cycles / mlp.device.clock_hz * 1e9 * 0.999
     assert frame.meta["missing"] == [] and frame.meta["unmatched_count"] == 1
+
+
+def test_a_run_that_was_loaded_before_the_first_view_is_there() -> None:
+    session = Session(*perceptron(), "n150", name="mlp")
+    session.load_profile(profile_of(perceptron_rows()))
+    assert "measured" in hub_of(session).frames
 
 
 def test_views_of_runs(mlp: Session, tmp_path: Path) -> None:

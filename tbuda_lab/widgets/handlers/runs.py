@@ -54,6 +54,7 @@ class RunController:
         if isinstance(hub.session, Session):
             hub.session.on("measured", lambda overlay: hub.publish([measured_frame(overlay)]))
             hub.session.on("compiled", lambda _: self._lay_over())
+            self._lay_over()  # it was loaded before anybody looked
 
     def _lay_over(self) -> None:
         """The measured run over the new placement."""

@@ -1,0 +1,162 @@
+"""A measured run on the screen: colours of graph and grid, columns of the table, totals, roofline, the rows of the
+timeline; 5,000 ops of a run alone; and the page that is sent, whose reader drags without a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tbuda_lab.core.frames.measured_frame import measured_frame
+from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
+from tbuda_lab.core.session import Session
+from tbuda_lab.widgets import report
+from tbuda_lab.widgets.views.files import FileHub
+from tests.browser.bare import Bare, bare_page
+from tests.browser.conftest import centre, errors_of, expect, settled
+from tests.measured.files import op, perceptron_rows, table
+from tests.session.models import perceptron
+
+THEMES = pytest.mark.parametrize("theme", ["light", "dark"])
+TILE = "[data-tb-view=grid] .tb-tile[data-tb-op='{}']"
+FIRST, ACT, SECOND = 9000.0, 1500.0, 7000.0
+
+
+def run_of(rows: list[dict[str, Any]]) -> Any:
+    return read_ops_perf_text(table(rows), "ops_perf_results.csv")
+
+
+@pytest.fixture(scope="module")
+def session() -> Session:
+    session = Session(*perceptron(), "n150", name="mlp")
+    session.load_profile(run_of(perceptron_rows((FIRST, ACT, SECOND))))
+    session.compile()
+    return session
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def workbench(request: pytest.FixtureRequest, browser: Any, session: Session) -> Iterator[Bare]:
+    with bare_page(browser, session, (1600, 1000), request.param, {"height": 960}) as bare:
+        bare.sees(TILE.format("first.matmul"))
+        bare.sees("[data-tb-action=tab-measured]:not([hidden])")
+        bare.page.locator("[data-tb-action=tab-measured]").click()
+        bare.sees("[data-tb-view=measured] tbody tr")
+        yield bare
+        assert bare.page.errors == []
+
+
+def cells(page: Any, selector: str) -> list[list[str]]:
+    """The rows of a table: names, and the texts of the cells behind them."""
+    texts: list[list[str]] = page.locator(f"{selector} tbody tr").evaluate_all(
+        "rows => rows.map(r => [r.dataset.tbRow, ...[...r.children].slice(1).map(c => c.textContent.trim())])"
+    )
+    return texts
+
+
+def test_rows_sort_by_what_is_lost_and_sum_by_kind(workbench: Bare, shots: Path) -> None:
+    page = workbench.page
+    lost = "[data-tb-view=measured] th:has([data-tb-action=measured-sort-lost])"
+    expect(page.locator(lost)).to_have_attribute("aria-sort", "descending")
+    rows = cells(page, "[data-tb-view=measured]")
+    assert [float(r[5]) for r in rows] == sorted((float(r[5]) for r in rows), reverse=True)
+    times = {r[0]: float(r[2].split()[-1]) for r in rows}
+    assert sorted(times.values(), reverse=True) == [FIRST / 1e3, SECOND / 1e3, 2.5, ACT / 1e3]
+    page.locator("[data-tb-action=measured-by-kind]").click()
+    by_kind = {r[0]: float(r[2].split()[-1]) for r in cells(page, "[data-tb-view=measured]")}
+    assert by_kind["matmul"] == (FIRST + SECOND) / 1e3
+    page.locator("[data-tb-action=measured-by-op]").click()
+    assert page.locator("[data-tb-view=measured] .tb-roof circle").count() == 4
+    settled(page)
+    page.screenshot(path=shots / f"measured_{page.theme}.png")
+
+
+def test_graph_and_grid_take_the_colours(workbench: Bare, shots: Path) -> None:
+    page, tiles = workbench.page, [TILE.format(n) for n in ("first.matmul", "second.matmul")]
+    fill = "e => getComputedStyle(e).backgroundColor + e.style.cssText"
+    own = [page.locator(t).first.evaluate(fill) for t in tiles]
+    page.locator("[data-tb-action=measured-paint-measured]").click()
+    workbench.sees("[data-tb-view=graph] [data-tb-overlay='measured µs']")
+    settled(page)
+    painted = [page.locator(t).first.evaluate(fill) for t in tiles]
+    assert painted[0] != painted[1] and painted != own
+    page.screenshot(path=shots / f"measured_colours_{page.theme}.png")
+    page.locator("[data-tb-action=measured-paint-none]").click()
+    settled(page)
+    assert [page.locator(t).first.evaluate(fill) for t in tiles] == own
+
+
+def test_a_row_selects_its_op_everywhere(workbench: Bare) -> None:
+    page = workbench.page
+    page.locator("[data-tb-view=measured] tr[data-tb-op='second.matmul'] button").click()
+    workbench.sees(TILE.format("second.matmul") + "[aria-selected=true]")
+    expect(page.locator("[data-tb-view=measured] tr.tb-selected")).to_have_count(1)
+
+
+def test_table_and_timeline_have_the_times(workbench: Bare, shots: Path) -> None:
+    """An op takes what its own kernel and those of its activation took: 9.0 and 1.5 us."""
+    page = workbench.page
+    page.locator("[data-tb-action=tab-ops]").click()
+    workbench.sees("[data-tb-view=table] [data-tb-action=sort-lost]")
+    page.locator("[data-tb-view=table] [data-tb-action=sort-lost]").click()
+    expect(page.locator("[data-tb-view=table] .tb-row[data-tb-op='first.matmul']").first).to_contain_text("10.5")
+    page.screenshot(path=shots / f"measured_table_{page.theme}.png")
+    page.locator("[data-tb-action=tab-trace]").click()
+    workbench.sees("[data-tb-view=trace] [data-tb-took='10500']")
+    settled(page)
+    page.screenshot(path=shots / f"measured_timeline_{page.theme}.png")
+    page.locator("[data-tb-action=tab-measured]").click()
+
+
+def test_five_thousand_ops_are_there_within_a_second(browser: Any, shots: Path) -> None:
+    """The page's own share of that second; what Python adds is in bench/measured.py."""
+    rows = [op("Matmul", 1000 + k, [(32, 64), (64, 32)], (32, 32)) for k in range(5000)]
+    hub = FileHub([measured_frame(run_of(rows))])
+    context = browser.new_context(viewport={"width": 1400, "height": 900}, offline=True)
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.errors = errors_of(page)
+    bare = Bare(page, hub, "measured", {"height": 860})
+    bare.sees("[data-tb-view=measured] tbody tr")
+    expect(page.locator("[data-tb-view=measured] tbody tr")).to_have_count(400)
+    expect(page.locator("[data-tb-metric=measured]")).to_contain_text("5,000 ops")
+    page.locator("[data-tb-action=measured-filter]").fill("Matmul_4999")
+    expect(page.locator("[data-tb-view=measured] tbody tr")).to_have_count(1)
+    settled(page)
+    page.screenshot(path=shots / "measured_5000.png")
+    assert page.errors == []
+    context.close()
+
+
+@THEMES
+def test_a_page_that_was_sent_drags_within_its_tables(
+    browser: Any, session: Session, tmp_path: Path, shots: Path, theme: str
+) -> None:
+    path = tmp_path / "share.html"
+    tables = report.shared_tables(session, 5, seconds=5)
+    path.write_text(report.report_html(session, tables=tables), encoding="utf-8")
+    context = browser.new_context(viewport={"width": 1500, "height": 1000}, color_scheme=theme, offline=True)
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    errors, asked = errors_of(page), []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("[data-tb-ready=true]")
+    name = "first.matmul"
+    tile = page.locator(TILE.format(name)).first
+    tile.scroll_into_view_if_needed()
+    before = tile.get_attribute("aria-label")
+    page.mouse.move(*centre(tile))
+    x, y = centre(page.locator(f"[data-tb-handles-of='{name}'] [data-tb-handle=se]"))
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x - 60, y - 60, steps=6)
+    page.wait_for_selector("[data-tb-view=grid] .tb-tag:not([hidden])[data-tb-verdict=LEGAL]")
+    page.mouse.up()
+    line = page.locator("[data-tb-view=grid] [data-tb-answer=done]")
+    expect(line).to_contain_text("by the table that was sent, not compiled")
+    assert page.locator(TILE.format(name)).first.get_attribute("aria-label") != before
+    page.screenshot(path=shots / f"share_{theme}.png")
+    assert errors == [] and all(url.startswith(("file:", "data:", "blob:")) for url in asked)
+    context.close()
