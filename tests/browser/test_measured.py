@@ -100,7 +100,9 @@ def test_table_and_timeline_have_the_times(workbench: Bare, shots: Path) -> None
     page.locator("[data-tb-action=tab-ops]").click()
     workbench.sees("[data-tb-view=table] [data-tb-action=sort-lost]")
     page.locator("[data-tb-view=table] [data-tb-action=sort-lost]").click()
-    expect(page.locator("[data-tb-view=table] .tb-row[data-tb-op='first.matmul']").first).to_contain_text("10.5")
+    row = page.locator("[data-tb-view=table] .tb-row[data-tb-op]").first
+    expect(row).to_have_attribute("data-tb-op", "first.matmul")
+    expect(page.locator("[data-tb-view=table] .tb-row[data-tb-op='second.matmul']").first).to_contain_text("7.00")
     page.screenshot(path=shots / f"measured_table_{page.theme}.png")
     page.locator("[data-tb-action=tab-trace]").click()
     workbench.sees("[data-tb-view=trace] [data-tb-took='10500']")
@@ -109,8 +111,7 @@ def test_table_and_timeline_have_the_times(workbench: Bare, shots: Path) -> None
     page.locator("[data-tb-action=tab-measured]").click()
 
 
-def test_five_thousand_ops_are_there_within_a_second(browser: Any, shots: Path) -> None:
-    """The page's own share of that second; what Python adds is in bench/measured.py."""
+def test_of_five_thousand_ops_some_are_shown_and_all_are_found(browser: Any, shots: Path) -> None:
     rows = [op("Matmul", 1000 + k, [(32, 64), (64, 32)], (32, 32)) for k in range(5000)]
     hub = FileHub([measured_frame(run_of(rows))])
     context = browser.new_context(viewport={"width": 1400, "height": 900}, offline=True)
