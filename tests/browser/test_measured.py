@@ -15,7 +15,7 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.widgets import report
 from tbuda_lab.widgets.views.files import FileHub
 from tests.browser.bare import Bare, bare_page
-from tests.browser.conftest import centre, errors_of, expect, settled
+from tests.browser.conftest import box_of, centre, errors_of, expect, settled
 from tests.measured.files import op, perceptron_rows, table
 from tests.session.models import perceptron
 
@@ -148,11 +148,12 @@ def test_a_page_that_was_sent_drags_within_its_tables(
     tile = page.locator(TILE.format(name)).first
     tile.scroll_into_view_if_needed()
     before = tile.get_attribute("aria-label")
+    box = box_of(tile)
     page.mouse.move(*centre(tile))
     x, y = centre(page.locator(f"[data-tb-handles-of='{name}'] [data-tb-handle=se]"))
     page.mouse.move(x, y)
     page.mouse.down()
-    page.mouse.move(x - 60, y - 60, steps=6)
+    page.mouse.move(x - box["width"] / 2, y - box["height"] / 2, steps=6)  # half as many rows and columns
     page.wait_for_selector("[data-tb-view=grid] .tb-tag:not([hidden])[data-tb-verdict=LEGAL]")
     page.mouse.up()
     line = page.locator("[data-tb-view=grid] [data-tb-answer=done]")
