@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.formats import DataFormat, quantise, round_to
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, Shape
 from tbuda_lab.core.graph.phases import ACCUMULATES, OPTIMIZER_OF, PHASE, ROLE, STATISTIC, WRITES
 from tbuda_lab.core.lowering.values import collapse, tiles_of
@@ -36,6 +36,13 @@ def host_tensor(value: np.ndarray) -> np.ndarray:
     # A size of 1 broadcasts into the whole tile here, any other size lands at the top left.
     out[:, :rows, : cols if cols > 1 else None] = value
     return out if rows > 1 else repeat_to(out, (z, TILE, out.shape[2]))
+
+
+def _rounded(value: np.ndarray, df: DataFormat) -> np.ndarray:
+    """Numbers as the nearest ones of a format of 16 bits; what is finite stays so, as the lowest float32 of a mask."""
+    nearest = round_to(value, df)
+    beyond = np.isinf(nearest) & np.isfinite(value)
+    return np.where(beyond, quantise(value, df), nearest) if beyond.any() else nearest
 
 
 def _evaluation(recipe: Graph | None) -> Evaluation | None:
@@ -68,7 +75,7 @@ class InputBinding(_Binding):
     """A queue the host fills for every input; `recipe`, if any, computes its tensor from the model's inputs.
 
     gradient_of: the output by which this is the gradient, which the backward program reads; "" for inputs of the model.
-    words: whether its queue holds 32-bit whole numbers.
+    words: whether its queue holds 32-bit whole numbers; df: the format of its queue.
     """
 
     name: str
@@ -78,14 +85,16 @@ class InputBinding(_Binding):
     recipe: Graph | None = None
     gradient_of: str = ""
     words: bool = False
+    df: DataFormat | None = None
 
     @functools.cached_property
     def _recipe_inputs(self) -> list[tuple[str, Shape]]:
         """Inputs of the recipe with their shapes."""
         return [] if self.recipe is None else [(node.name, node.shape) for node in self.recipe.inputs]
 
-    def encode(self, feeds: Mapping[str, torch.Tensor]) -> np.ndarray:
-        """(t, R, C) float32, or int32 of words, padded to tiles, for the model inputs `feeds` by name."""
+    def encode(self, feeds: Mapping[str, torch.Tensor], rounded: bool = True) -> np.ndarray:
+        """(t, R, C) float32, or int32 of words, padded to tiles, for the model inputs `feeds` by name. rounded: to
+        nearest where the queue's format has 16 bits, for the machine's own conversion cuts what is too much."""
         zrc = self._zrc
         for name, shape in self._recipe_inputs:
             if name not in feeds:
@@ -102,6 +111,8 @@ class InputBinding(_Binding):
         array = value.numpy()
         if array.size != math.prod(zrc):
             raise InputError(f"input {self.name!r} has shape {tuple(array.shape)}, the device expects {self.shape}")
+        if rounded and self.df in (DataFormat.Float16, DataFormat.Float16_b) and not self.words:
+            array = _rounded(array, self.df)
         return host_tensor(array.reshape(zrc))
 
 
@@ -165,7 +176,9 @@ def input_binding(node: Node) -> InputBinding:
     sources = tuple(n.name for n in node.recipe.inputs) if node.recipe is not None else (node.name,)
     gradient_of = str(node.attrs.get("gradient_of", "")) if node.attrs.get(ROLE) == "gradient" else ""
     words = node.df is DataFormat.Int32
-    return InputBinding(node.name, node.name, tuple(node.attrs["logical"]), sources, node.recipe, gradient_of, words)
+    return InputBinding(
+        node.name, node.name, tuple(node.attrs["logical"]), sources, node.recipe, gradient_of, words, node.df
+    )
 
 
 def output_binding(node: Node, queue: str, tms: Sequence[TM]) -> OutputBinding:

@@ -119,6 +119,7 @@ class Runner:
         refuse_large(result)
         self.result = result
         self.mode = mode
+        self._rounds = mode != "exact"
         self._inputs = fed_inputs(result.graph)
         self._ends: dict[str, tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]] = {}
         self.caches = any(map(is_cache, result.graph.of_kind(NodeKind.PARAMETER)))
@@ -168,7 +169,7 @@ class Runner:
                     raise InputError(f"{program} takes {name!r} of shape {shape}, not {actual}")
         for feeds in batch:
             for b in inputs:
-                self.executor.push(b.queue, b.encode(feeds))
+                self.executor.push(b.queue, b.encode(feeds, self._rounds))
         self.executor.run(program, {"p_loop_count": 1}, cancel=cancel)
         popped = {b.name: [b.decode(self.executor.pop(b.queue)) for _ in batch] for b in outputs}
         return [{name: values[k] for name, values in popped.items()} for k in range(len(batch))]
@@ -261,11 +262,11 @@ class Runner:
         if passes == 1:
             for feed, times in _repeated(feeds):
                 for binding in self.result.inputs:
-                    self.executor.push(binding.queue, binding.encode(feed), times)
+                    self.executor.push(binding.queue, binding.encode(feed, self._rounds), times)
             self.executor.run(params={"p_loop_count": 1}, progress=on_end, cancel=asked)
             popped = [[self.executor.pop(queue) for _ in feeds] for queue in outputs]
         else:
-            arrays = {b.queue: np.stack([b.encode(feed) for feed in feeds]) for b in self.result.inputs}
+            arrays = {b.queue: np.stack([b.encode(feed, self._rounds) for feed in feeds]) for b in self.result.inputs}
             streamed = self.executor.stream(arrays, outputs, {"p_loop_count": passes}, on_end, asked)
             popped = [list(each) for each in streamed]
         columns = [[b.decode(x) for x in each] for b, each in zip(self.result.outputs, popped, strict=True)]
@@ -290,7 +291,7 @@ class Runner:
             for values in batch:
                 fed = chain.feeds(stage, values)
                 for binding in inputs:
-                    self.executor.push(binding.queue, binding.encode(fed))
+                    self.executor.push(binding.queue, binding.encode(fed, self._rounds))
             self.executor.run(stage.program, {"p_loop_count": 1}, progress=on_end, cancel=stopped)
             for values in batch:
                 chain.take(stage, values, {b.name: b.decode(self.executor.pop(b.queue)) for b in outputs})

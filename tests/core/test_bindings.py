@@ -87,3 +87,20 @@ def test_the_weights_of_a_mean_are_numbers_of_the_format_and_add_up_to_one(count
     assert np.array_equal(round_to(column, df), column)
     spacing = 2.0 ** (np.floor(np.log2(1 / count)) - (7 if df is DataFormat.Float16_b else 10))
     assert np.abs(column[:count].astype(np.float64) - 1 / count).max() <= spacing
+
+
+@pytest.mark.parametrize("df", [DataFormat.Float16_b, DataFormat.Float32, DataFormat.Bfp8_b, None])
+def test_inputs_of_16_bits_are_rounded_to_nearest_as_torch_does(df):
+    x = torch.randn(1, 32, 64, generator=torch.Generator().manual_seed(0)) * 100
+    x[0, 0, :5] = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, 1.0])
+    binding = InputBinding("in", "in", (1, 32, 64), ("x",), df=df)
+    wanted = x.to(torch.bfloat16).float() if df is DataFormat.Float16_b else x
+    np.testing.assert_array_equal(binding.encode({"x": x}), wanted.numpy())
+    np.testing.assert_array_equal(binding.encode({"x": x}, rounded=False), x.numpy())
+
+
+def test_a_finite_input_stays_finite_when_it_is_rounded():
+    lowest = torch.full((1, 32, 32), torch.finfo(torch.float32).min)
+    for df, end in ((DataFormat.Float16_b, 2.0**128 - 2.0**120), (DataFormat.Float16, 131008.0)):
+        stored = InputBinding("in", "in", (1, 32, 32), ("x",), df=df).encode({"x": lowest})
+        np.testing.assert_array_equal(stored, np.full((1, 32, 32), -end, np.float32))

@@ -171,7 +171,7 @@ def run_chips(
     flat = [feed for batch in feeds for feed in batch]
     if not flat or len(flat) % result.options.microbatch:
         raise InputError(f"{len(flat)} inputs given, the model runs {result.options.microbatch} at a time")
-    arrays = {b.queue: np.stack([b.encode(feed) for feed in flat]) for b in result.inputs}
+    arrays = {b.queue: np.stack([b.encode(feed, mode != "exact") for feed in flat]) for b in result.inputs}
     values = result.unrounded_parameters() if mode == "exact" else result.parameters
     weights = {name: value for name, value in values.items() if name in result.netlist.queues}
     chips = sorted(set(chips_of(result.netlist).values()))

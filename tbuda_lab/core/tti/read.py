@@ -284,8 +284,9 @@ class _ImageReader:
             gradient_of = record.get("gradient_of", "")
             if not isinstance(gradient_of, str):
                 raise self._wrong(f"input {name!r} is the gradient of {gradient_of!r}")
-            words = netlist.queues[queue].df is DataFormat.Int32
-            inputs.append(InputBinding(name, queue, shape, self._names(record, "sources"), recipe, gradient_of, words))
+            df = netlist.queues[queue].df
+            words, sources = df is DataFormat.Int32, self._names(record, "sources")
+            inputs.append(InputBinding(name, queue, shape, sources, recipe, gradient_of, words, df))
         for record in self._list(self.section, "outputs"):
             name, queue, shape, recipe = self._end(record, arrays, netlist)
             tms = tuple(self._tm(tm) for tm in self._list(record, "tms"))
