@@ -92,7 +92,7 @@ class InputBinding(_Binding):
         """Inputs of the recipe with their shapes."""
         return [] if self.recipe is None else [(node.name, node.shape) for node in self.recipe.inputs]
 
-    def encode(self, feeds: Mapping[str, torch.Tensor], rounded: bool = True) -> np.ndarray:
+    def encode(self, feeds: Mapping[str, torch.Tensor], rounded: bool = False) -> np.ndarray:
         """(t, R, C) float32, or int32 of words, padded to tiles, for the model inputs `feeds` by name. rounded: to
         nearest where the queue's format has 16 bits, for the machine's own conversion cuts what is too much."""
         zrc = self._zrc
