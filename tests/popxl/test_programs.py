@@ -532,3 +532,14 @@ def test_gradients_of_integers_are_integers() -> None:
         info = transforms.autodiff(graph)
         (grad,) = ops.call(info.graph, popxl.constant(np.ones(2, np.int32)), inputs_dict=info.inputs_dict(site))
         np.testing.assert_array_equal(run(ir, {"grad": grad})["grad"], [7, -3])
+
+
+def test_logsumexp_of_rows_with_infinities() -> None:
+    x = np.random.default_rng(3).standard_normal((4, 5)).astype(np.float32)
+    x[0, 1], x[1], x[2, 3] = np.inf, -np.inf, -np.inf
+    ir = popxl.Ir()
+    with ir.main_graph:
+        stream = popxl.h2d_stream(x.shape, popxl.float32)
+        y = ops.logsumexp(ops.host_load(stream), 1)
+    wanted = torch.from_numpy(x).logsumexp(1)
+    np.testing.assert_allclose(run(ir, {"y": y}, {stream: x})["y"], wanted, rtol=1e-5)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
 
-from tbuda_lab.core.ops import unary
+from tbuda_lab.core.ops import binary, unary
 from tbuda_lab.core.ops.reduce import Argmax, CumSum, ReduceMax
 from tbuda_lab.popxl.kinds.table import Attrs, Ground, NotOnGrid, add, axes_of
 from tbuda_lab.popxl.utils import product
@@ -55,8 +56,11 @@ def _mean(g: Ground, x: str, axes: list[int]) -> str:
 
 
 def _logsumexp(g: Ground, x: str, axes: list[int]) -> str:
+    """A row with an infinity is shifted by 0, for infinity less infinity is no number; its largest is what is added."""
     top = _max(g, x, axes)
-    return g.add(g.op(unary.Log(), g.sum(g.op(unary.Exp(), g.sub(x, top)), axes)), top)
+    endless = g.op(binary.Equal(), g.op(unary.Abs(), top), g.full((1,), math.inf))
+    shift = g.op(binary.Where(), endless, g.full((1,), 0.0), top)
+    return g.add(g.op(unary.Log(), g.sum(g.op(unary.Exp(), g.sub(x, shift)), axes)), top)
 
 
 def _prod(g: Ground, x: str, axes: list[int]) -> str:
