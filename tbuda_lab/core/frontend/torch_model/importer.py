@@ -567,6 +567,8 @@ def _why_unmapped(node: torch.fx.Node, target: Any) -> str:
         return "item(), int() or float() makes a Python number of a tensor's value; go on with the tensor itself"
     if isinstance(target, torch._ops.HigherOrderOperator):
         return "control flow of torch; compute both sides and choose with torch.where, or unroll the loop"
+    if getattr(target, "__module__", "").startswith("torch._functorch"):
+        return "torch.vmap calls a function over a dim; write the dim into its ops"
     made = [t for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
     if any(known_shape(t) is None for t in made):
         return VALUES_DECIDE

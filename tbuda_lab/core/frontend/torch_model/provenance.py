@@ -86,7 +86,8 @@ def origin_of(meta: dict[str, Any], target: object) -> Origin:
     for entry in stack.values():
         path, cls = str(entry[0]), str(entry[1])
     cls = cls.rsplit(".", 1)[-1].rstrip("'>")
-    return Origin(_plain(path), cls, str(target), user_line(meta.get("stack_trace")))
+    name = str(target) if isinstance(target, torch._ops.OpOverload) else getattr(target, "__name__", str(target))
+    return Origin(_plain(path), cls, name, user_line(meta.get("stack_trace")))
 
 
 def _plain(path: str) -> str:
