@@ -149,6 +149,11 @@ def target_arguments(parser: argparse.ArgumentParser, *, batch: bool = True) -> 
             dest="microbatch",
             help="inputs per run for which the model is placed (default 1)",
         )
+    _placement_arguments(parser)
+
+
+def _placement_arguments(parser: argparse.ArgumentParser) -> None:
+    """How epochs are chosen, what else is set, and on how many chips."""
     parser.add_argument(
         "--policy", default=None, metavar="NAME", help="policy that chooses epochs: Optimal (default), Ribbon, ..."
     )

@@ -88,6 +88,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--scheduler", metavar="ADDRESS|FILE", help="a Dask scheduler that is running")
     parser.add_argument("--send-weights", action="store_true", help="let workers measure pcc; weights go to them")
     parser.add_argument("--seed", type=int, default=0, help="of samplers and of FUNCTION (default 0)")
+    _add_results(parser)
+    parser.set_defaults(handler=run_explore)
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    """Where results are kept, what is written of them, and what they are held to."""
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the results")
     parser.add_argument("--no-cache", action="store_true", help="do not use the placement cache")
     parser.add_argument("--keep-old", action="store_true", help="also list rows of another version of this package")
@@ -102,7 +108,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="PERCENT",
         help="with --check: exit code 1 if a point is worse by more in the first objective",
     )
-    parser.set_defaults(handler=run_explore)
 
 
 def run_explore(arguments: argparse.Namespace) -> int:

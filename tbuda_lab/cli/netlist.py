@@ -60,6 +60,22 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     command.set_defaults(handler=_run)
 
+    _add_judges(commands)
+
+    command = commands.add_parser("roundtrip", help="write a netlist in the canonical layout")
+    command.add_argument("file", type=Path)
+    command.add_argument("--out", type=Path, required=True)
+    command.set_defaults(handler=_roundtrip)
+
+    command = commands.add_parser("show", help="text grid of each epoch, queues, programs")
+    command.add_argument("file", type=Path)
+    command.add_argument("--graph", help="show only this graph")
+    command.add_argument("--arch", help="default: the first arch of the netlist")
+    command.set_defaults(handler=_show)
+
+
+def _add_judges(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """The sub-commands that judge files of cases."""
     command = commands.add_parser(
         "edges",
         help="judge edges by the router's rules; JSON lines in and out",
@@ -81,17 +97,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command.add_argument("cases", type=Path, metavar="CASES.jsonl")
     command.add_argument("--out", type=Path, required=True, metavar="OUT.jsonl")
     command.set_defaults(handler=_judge, judge=core_cases.judge_file)
-
-    command = commands.add_parser("roundtrip", help="write a netlist in the canonical layout")
-    command.add_argument("file", type=Path)
-    command.add_argument("--out", type=Path, required=True)
-    command.set_defaults(handler=_roundtrip)
-
-    command = commands.add_parser("show", help="text grid of each epoch, queues, programs")
-    command.add_argument("file", type=Path)
-    command.add_argument("--graph", help="show only this graph")
-    command.add_argument("--arch", help="default: the first arch of the netlist")
-    command.set_defaults(handler=_show)
 
 
 def _check(arguments: argparse.Namespace) -> int:
