@@ -23,6 +23,7 @@ EXTRA = [
 HOST = (
     "embedding",
     "embedding_bag",
+    "check_indices",
     "one_hot",
     "remainder",
     "floor_divide",

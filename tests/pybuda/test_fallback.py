@@ -287,8 +287,11 @@ def test_experts_of_a_gate_count_their_rows_on_the_host() -> None:
     split = compile_with_fallback(from_torch(model, (x,)), load_device("wormhole_b0"), CompileOptions())
     assert not isinstance(split, SplitResult) and split.chain is not None
     assert {"experts.cumsum", "gate.topk"} <= {n.name for s in split.chain.stages if s.place == "host" for n in s.graph}
-    (have,) = Runner(split).run([x])[0]
-    assert torch.corrcoef(torch.stack([have.flatten(), model(x).detach().flatten()]))[0, 1] > 0.9999
+    (have,), want = Runner(split).run([x])[0], model(x).detach()
+    assert float((have - want).abs().max()) < 0.2 * float(want.abs().max())
+    narrow = model.bfloat16()(x.bfloat16()).float().detach()  # one row's second expert is nearly a tie
+    alike = [torch.corrcoef(torch.stack([y.flatten(), want.flatten()]))[0, 1] for y in (have, narrow)]
+    assert alike[0] > alike[1]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +299,7 @@ def test_experts_of_a_gate_count_their_rows_on_the_host() -> None:
     [
         Fn(lambda x: (2 * x).norm(3, -1)),
         Fn(lambda x: nn.functional.max_unpool2d(*nn.functional.max_pool2d(2 * x, 2, return_indices=True), 2)),
-        Fn(lambda x: nn.functional.bilinear(x, 2 * x, torch.ones(3, 8, 8))),
+        Fn(lambda x: (2 * x).sort(-1).values),
     ],
 )
 def test_forms_that_the_device_has_not_are_the_hosts(model: nn.Module) -> None:

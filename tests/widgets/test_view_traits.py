@@ -87,7 +87,7 @@ def test_the_workbench_shows_what_it_is_told(session: Session, monkeypatch: pyte
     view.show("memory")
     view.show(1)
     assert (view.mode, view.docks["tab"]) == ("grid", "memory") and messages == [{"type": "show", "epoch": 1}]
-    with pytest.raises(InputError, match="no 'kitchen'; there are split, graph, grid, ops"):
+    with pytest.raises(InputError, match="no 'kitchen'; there are split, graph, grid, graphs, ops"):
         view.show("kitchen")
 
 
