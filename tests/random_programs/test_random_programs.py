@@ -19,3 +19,8 @@ def test_programs_are_torchs_or_refused(first: int) -> None:
 
 def test_a_seed_is_a_program() -> None:
     assert generate(7) == generate(7) != generate(8)
+
+
+def test_noise_of_huge_terms_fits_a_narrow_result() -> None:
+    """The audit's noise on a sum of huge terms is of their size, which a result in Float16 has no room for."""
+    assert judge(generate(702133)).what in ("same", "refused")

@@ -259,12 +259,12 @@ class _Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for t in pytree.tree_leaves(out):
             if isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel() and not _is_moved(t, operand_values):
                 noise = torch.rand(t.shape, generator=self.generator, dtype=torch.float32).mul_(2).sub_(1)
-                scale = t.abs()
+                scale = t.abs().double()  # which has room for a sum's terms
                 if torch.Tag.pointwise not in function.tags:  # sums: their roundings are of the terms' size
                     scale = torch.clamp(
                         scale, min=float(_finite(torch.cat([operand_values, t.double().flatten()])).max())
                     )
-                t.copy_(t + self.size * (noise * scale).to(t.dtype))
+                t.copy_(t + (self.size * noise * scale).to(t.dtype))
         return out
 
 
