@@ -42,6 +42,13 @@ CASES: dict[str, Case] = {
     "index_add": (lambda x, i: torch.zeros(6, 4).index_add(0, i, x), (3, 4), [0, 3, 1], [5, 5, 0], [6, 0, 0]),
     "index_copy": (lambda x, i: torch.zeros(6, 4).index_copy(0, i, x), (3, 4), [0, 3, 1], [5, 2, 0], [6, 0, 1]),
     "index_put": (lambda x, i: torch.zeros(6, 4).index_put((i,), x), (3, 4), [0, 3, 1], [-1, 2, 0], [6, 0, 1]),
+    "argmax among more": (
+        lambda x, i: x[(F.one_hot(i, 9).float() * x.sum().exp()).argmax(1)],
+        (5, 4),
+        [0, 3, 1],
+        [4, 0, 2],
+        [7, 0, 0],
+    ),
     "argmax": (lambda x, i: x[(x + i.reshape(3, 1)).argmax(1) - 1], (3, 3), [0, 3, 1], [5, 5, 0], None),
 }
 

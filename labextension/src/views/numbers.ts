@@ -86,9 +86,15 @@ export function totalParts(ops: Ops): string {
   return `All epochs: ${said(part => parts[part] ?? 0, Object.values(parts).reduce((n, c) => n + c, 0))}.`;
 }
 
-/** " (+2.5 %)" of a number that changed, in words where it is too little for a digit; "" where it did not. */
-export function changeText(before: number, after: number): string {
+/** "+2.5 %" of a number that changed, in words where it is too little for a digit; "" where it did not. */
+export function changeOf(before: number, after: number): string {
   if (before <= 0 || after === before) return '';
   const share = (100 * Math.abs(after - before) / before).toFixed(1);
-  return share === '0.0' ? ' (by less than 0.1 %)' : ` (${after > before ? '+' : '−'}${share} %)`;
+  return share === '0.0' ? 'by less than 0.1 %' : `${after > before ? '+' : '−'}${share} %`;
+}
+
+/** `changeOf` in brackets, to stand behind the numbers. */
+export function changeText(before: number, after: number): string {
+  const change = changeOf(before, after);
+  return change && ` (${change})`;
 }

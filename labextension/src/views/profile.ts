@@ -1,6 +1,6 @@
 /** Where the time of the model goes, by op or module; what bounds each; the edit that would help; the roofline. */
 import { quantity, elide, withThousands, h, percent, short, svg } from './dom.js';
-import { changeText } from './numbers.js';
+import { changeOf } from './numbers.js';
 import { FOLD_FROM, groupsOf, repeatsOf, shortName, stemOf } from './names.js';
 import type { SingleEdit } from './editmessages.js';
 import type { Frame } from './frame.js';
@@ -275,7 +275,7 @@ export class ProfileView {
           event.stopPropagation();
           if (this.store.edits && !this.store.edits.busy) this.store.edit(oneStep(edit.label, edit.edits));
         }
-      }, 'Apply'), ' ', h('span', { class: 'tb-gain' }, `${changeText(before, after).slice(2, -1)}${batch}`), ` ${edit.label}`);
+      }, 'Apply'), ' ', h('span', { class: 'tb-gain' }, `${changeOf(before, after)}${batch}`), ` ${edit.label}`);
   }
 
   private mark(): void {

@@ -404,14 +404,11 @@ class Embedding(NdOp):
         return (*indices, table[1])
 
     def evaluate(self, table: Tensor, indices: Tensor) -> Tensor:
-        try:
-            padding = None if self.padding < 0 else self.padding
-            return torch.nn.functional.embedding(
-                indices.to(torch.int64), table, padding, scale_grad_by_freq=self.by_frequency
-            )
-        except IndexError as error:
-            least, most = (int(index) for index in torch.aminmax(indices))
-            raise InputError(f"indices from {least} to {most} into a table of {table.shape[0]} rows") from error
+        _refuse_outside(indices, table.shape[0])
+        padding = None if self.padding < 0 else self.padding
+        return torch.nn.functional.embedding(
+            indices.to(torch.int64), table, padding, scale_grad_by_freq=self.by_frequency
+        )
 
     def canonicalise(self, b: Builder, node: Node, table: str, indices: str) -> str:
         raise not_on_device(node, "its indices are computed on the device; only look-ups by model inputs are supported")

@@ -15,6 +15,7 @@ from tbuda_lab.core.frontend.inputs import INDEX_RANGES
 from tbuda_lab.core.graph import Graph, NodeKind, Shape
 from tbuda_lab.core.ops import (
     Add,
+    Argmax,
     BroadcastTo,
     Cast,
     CheckIndices,
@@ -94,7 +95,7 @@ def _rows_of_several(c: Call, x: str, indices: list[str], lead: int) -> str:
 def _from_start(c: Call, index: str, size: int) -> str:
     """Indices into a dim of `size`, of which negative ones count from its end."""
     graph = c.emit.graph
-    if graph[index].kind is NodeKind.CONSTANT or _is_found(graph, index):
+    if graph[index].kind is NodeKind.CONSTANT or _is_found(graph, index, size):
         return index
     held = _held(c, index, size, negative=True)
     back = c.op(Add(), held, c.constant(torch.tensor(size)))
@@ -105,12 +106,15 @@ _FOUND = frozenset(("argmax", "argsort", "sort", "topk"))
 _VIEWS = (Reshape, Transpose, BroadcastTo, Index)
 
 
-def _is_found(graph: Graph, index: str) -> bool:
-    """Whether indices are those of an op that finds them, which are in the range of what it searches."""
+def _is_found(graph: Graph, index: str, size: int) -> bool:
+    """Whether indices are those of an op that finds them among `size` at most: they are in the range of that dim."""
     node = graph[index]
     while isinstance(node.op, (*_VIEWS, Cast)):
         node = graph[node.sources[0]]
-    return node.op is not None and getattr(node.op, "call", node.op.type) in _FOUND
+    if node.op is None or getattr(node.op, "call", node.op.type) not in _FOUND:
+        return False
+    searched = graph[node.sources[0]].shape
+    return (searched[node.op.dim] if isinstance(node.op, Argmax) else max(searched, default=1)) <= size
 
 
 def _held(c: Call, index: str, size: int, negative: bool = False) -> str:
@@ -133,7 +137,7 @@ def _held(c: Call, index: str, size: int, negative: bool = False) -> str:
         ranges = node.attrs.setdefault(INDEX_RANGES, [])
         ranges.append([-size if negative else 0, size - 1, others, where])
         return index
-    if c.emit.keeps_stops or negative or node.kind is not NodeKind.OP or _is_found(graph, index):
+    if c.emit.keeps_stops or negative or node.kind is not NodeKind.OP or _is_found(graph, index, size):
         return index
     return c.op(CheckIndices(size), index)
 
