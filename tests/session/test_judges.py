@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from torch import nn
 
 from tbuda_lab.core.errors import NotSupported
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.frontend.eager import own_copy
+from tbuda_lab.core.frontend.eager import as_trained, own_copy
 from tbuda_lab.core.frontend.pybuda import PyTorchModule
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
@@ -113,6 +114,18 @@ def test_verify_takes_the_mode_that_the_module_is_in(session: Session) -> None:
     verdicts = session.verify()
     assert len(verdicts) == 1 and not verdicts[0].passes(MIN_PCC)  # the same seeds: the same answer twice
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_runs_that_overlap_leave_torch_s_switch_as_it_was() -> None:
+    """Of two threads the first to come may be the first to go: torch's switch is one for the process."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    first, second = contextlib.ExitStack(), contextlib.ExitStack()
+    first.enter_context(as_trained())
+    second.enter_context(as_trained())
+    first.close()
+    assert not torch.backends.mha.get_fastpath_enabled()
+    second.close()
+    assert torch.backends.mha.get_fastpath_enabled() == before
 
 
 @pytest.fixture(scope="module")

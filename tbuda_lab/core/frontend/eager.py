@@ -10,6 +10,7 @@ import contextlib
 import copy
 import dataclasses
 import random
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType, MethodType
@@ -136,16 +137,41 @@ def same_seeds() -> Iterator[None]:
         np.random.set_state(states[2])
 
 
+class _FastPath:
+    """torch's switch of its replaced encoder layers is one for the process: the first thread that wants it off takes
+    it, the last one puts it back. Restored by each thread for itself, two that overlap would leave it off."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
+        self.before = True
+
+    def off(self) -> None:
+        with self.lock:
+            if self.users == 0:
+                self.before = torch.backends.mha.get_fastpath_enabled()
+                torch.backends.mha.set_fastpath_enabled(False)
+            self.users += 1
+
+    def back(self) -> None:
+        with self.lock:
+            self.users -= 1
+            if self.users == 0:
+                torch.backends.mha.set_fastpath_enabled(self.before)
+
+
+_fast_path = _FastPath()
+
+
 @contextlib.contextmanager
 def as_trained() -> Iterator[None]:
     """torch's encoder layers as they are while gradients are taken: without gradients torch may replace them by one
     call, which drops what is padded, and gives 0 there."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+    _fast_path.off()
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+        _fast_path.back()
 
 
 def call(module: torch.nn.Module, inputs: BoundInputs) -> Any:
