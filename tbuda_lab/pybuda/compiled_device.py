@@ -117,6 +117,8 @@ class CompiledDevice(SubgraphDevice):
         self.chip_ids = list(chip_ids) if chip_ids is not None else list(range(num_chips or 1))
         self._compiled_state: tuple[Any, ...] = ()
         self._compiled_shapes: tuple[Any, ...] = ()
+        self.compiled_sample: Inputs | None = None
+        """The inputs that one graph was compiled for; None for subgraphs and training."""
         self._microbatch = 0  # elements that one input holds
         self._batch = 0  # dim 0 of its first tensor
         self._result: CompileResult | None = None
@@ -193,6 +195,7 @@ class CompiledDevice(SubgraphDevice):
         options = with_fractures(graph, options)
         self._result = self.compile_in_sections(graph, options, settings)
         self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
+        self.compiled_sample = None if self.has_subgraphs else sample
         self._batch = microbatch_of(sample) * microbatch_size
         write_files(self._result, self.file_stem, settings)
         for diagnostic in self._result.diagnostics:

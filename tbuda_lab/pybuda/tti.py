@@ -15,6 +15,7 @@ from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.files import make_folder
 from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.frontend import as_read_alone
 from tbuda_lab.core.tti import ImageFacts, LoadedImage, as_trained, load_image, loaded_of, module_facts, write_image
 from tbuda_lab.core.tti.loaded_image import on_chips
 from tbuda_lab.core.tti.manifest import ARCHS, RELEASE, manifest_of
@@ -135,6 +136,9 @@ class TTDeviceImage:
         loaded = loaded_of(result, device.name, module_facts(device.modules, result.graph))
         if training:
             loaded = trained_image(loaded, device)
+        elif device.compiled_sample is not None and len(device.modules) == 1:
+            graph = as_read_alone(loaded.graph, device.modules[0], device.compiled_sample)
+            loaded = dataclasses.replace(loaded, graph=graph)
         return TTDeviceImage(loaded, facts, _manifest_of(loaded, facts))
 
     # -- files -------------------------------------------------------------------------------------------------

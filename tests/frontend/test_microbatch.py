@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +18,12 @@ from tbuda_lab.core.frontend.inputs import bind
 from tbuda_lab.core.frontend.torch_model.export import traced_mode
 from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.exports import export_tti
+from tbuda_lab.core.tti import load_image
+from tbuda_lab.pybuda import BackendDevice, PyTorchModule, TTDevice
+from tbuda_lab.pybuda import DataFormat as PybudaFormat
 from tests.frontend.ops_zoo import Fn
 
 Way = Callable[[torch.Tensor], torch.Tensor]
@@ -141,6 +147,51 @@ APART = {
     "rows": lambda x: torch.stack([row * 2 for row in x]),
     "reshape": lambda x: x.reshape(x.shape[0], 2, 2).sum(-1),
 }
+
+
+VECTORS = {
+    "softmax": lambda x: x.softmax(0),
+    "mean": lambda x: x - x.mean(0),
+    "outer": lambda x: x[:, None] * x,
+}
+"""Models of vectors that answer a batch otherwise than its elements."""
+VECTORS_APART = {
+    "double": lambda x: x * 2,
+    "column": lambda x: x[:, None] @ torch.ones(1, 4),
+}
+
+
+@pytest.mark.parametrize("name", [*VECTORS, *VECTORS_APART])
+def test_a_batch_of_numbers_for_a_model_that_was_traced_on_one(name: str) -> None:
+    module, batch = Fn((VECTORS | VECTORS_APART)[name]), torch.tensor([0.5, -1.0, 3.0])
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session(module, (torch.ones(1),), options=options, cache=False)
+    if name in VECTORS:
+        with pytest.raises(InputError, match="traced on 1 and that answers a batch otherwise"):
+            session.run([(batch,)])
+        with pytest.raises(InputError, match="traced on 1 and that answers a batch otherwise"):
+            session.run_on_workers([(batch,)])
+    else:
+        torch.testing.assert_close(session.run([(batch,)])[0][0], module(batch), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["softmax", "linear"])
+def test_a_batch_for_an_image_of_a_model_that_was_traced_on_one(name: str, tmp_path: Path) -> None:
+    """It is read without the model, so that it says itself whether a batch may run element by element."""
+    module, batch = Fn((MIXING | APART)[name]), torch.randn(3, 4, generator=torch.Generator().manual_seed(2))
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    export_tti(Session(module, (torch.ones(1, 4),), options=options, cache=False), tmp_path / "session.tti")
+    fp32 = {"arch": BackendDevice.Wormhole_B0, "fp32_fallback": PybudaFormat.Float32}
+    device = TTDevice("tt0", module=PyTorchModule("m", module), **fp32)
+    device.compile_to_image(str(tmp_path / "device.tti"), sample_inputs=(torch.ones(1, 4),))
+    for path in (tmp_path / "session.tti", tmp_path / "device.tti"):
+        loaded = load_image(path)
+        if name in MIXING:
+            with pytest.raises(InputError, match="traced on 1 and that answers a batch otherwise"):
+                Runner(loaded).run([(batch,)])
+        else:
+            torch.testing.assert_close(Runner(loaded).run([(batch,)])[0][0], module(batch), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(Runner(loaded).run([(batch[:1],)])[0][0], module(batch[:1]), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [*MIXING, *APART])

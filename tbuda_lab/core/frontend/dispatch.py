@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.eager import answers, same
-from tbuda_lab.core.frontend.inputs import bind, elements, feeds
+from tbuda_lab.core.frontend.inputs import SINGLE, BoundInputs, bind, elements, fed_inputs, feeds
 from tbuda_lab.core.frontend.pybuda import ForeignModule, Module, PyTorchModule, from_pybuda, open_model
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import traced_mode
 from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
-from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.ops.evaluate import evaluate
 
@@ -68,23 +69,51 @@ def references(model: Any, inputs: Any, count: int = 2) -> list[list[torch.Tenso
     return [[_joined(column) for column in zip(*parts, strict=True)]]
 
 
-def runs_by_elements(model: Any, inputs: Any) -> tuple[bool, bool]:
+def runs_by_elements(model: Any, inputs: Any, batched: Iterable[Node]) -> tuple[bool, bool]:
     """Whether a model that was traced on one element may run a batch element by element: (of any inputs, of these).
+    batched: the INPUT nodes that are given several.
 
     Of any where no call of the model mixes dim 0 (`torch_model.microbatch`), of these where the model run eagerly
     answers the same for the batch and its elements. What is no torch module holds its own sizes: both.
     """
-    model = open_model(model)
-    module = model.module if isinstance(model, PyTorchModule) else model
-    if not isinstance(module, torch.nn.Module):
+    module = _torch_module(model)
+    if module is None:
         return True, True
-    bound = bind(module.forward, inputs)
+    bound = _bound(module, inputs, batched)
     few = bound.elements(range(min(3, bound.microbatch)))
     if bound.microbatch > 1 and elementwise_in_batch(module, few, traced_mode):
         return True, True
     whole = answers(module, bound, 1)[0]
     parts = [answers(module, bound.cut(k), 1)[0] for k in range(bound.microbatch)]
     return False, same(whole, [_joined(column) for column in zip(*parts, strict=True)])
+
+
+def _torch_module(model: Any) -> torch.nn.Module | None:
+    model = open_model(model)
+    module = model.module if isinstance(model, PyTorchModule) else model
+    return module if isinstance(module, torch.nn.Module) else None
+
+
+def _bound(module: torch.nn.Module, inputs: Any, batched: Iterable[Node]) -> BoundInputs:
+    """Inputs of which those for some INPUT nodes hold the microbatch."""
+    paths = frozenset(str(node.attrs.get("argument", node.name)) for node in batched)
+    return dataclasses.replace(bind(module.forward, inputs), batched=paths)
+
+
+def as_read_alone(graph: Graph, model: Any, sample: Any) -> Graph:
+    """The graph for a file that is read without the model: where a model that was traced on one element mixes those of
+    a batch, its inputs take one (`inputs.SINGLE`)."""
+    single = [node for node in fed_inputs(graph) if node.shape[:1] == (1,)]
+    module = _torch_module(model)
+    if module is None or not single:
+        return graph
+    bound = _bound(module, sample, single)
+    if bound.microbatch > 1 or elementwise_in_batch(module, bound.elements([0, 0, 0]), traced_mode):
+        return graph  # of a batch that was cut the trace has told it
+    marked = graph.clone()
+    for node in single:
+        marked[node.name].attrs[SINGLE] = True
+    return marked
 
 
 def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -27,6 +27,10 @@ INDEX_RANGES = "index_ranges"
 """Attribute of an INPUT of indices: by reader [the least, the largest, others allowed, the line that reads it].
 A look-up by a product with rows of 0 and 1 finds nothing beyond them, where the framework raises."""
 
+SINGLE = "single"
+"""Attribute of an INPUT of one element whose model mixes the elements of a batch, of a graph that is read without its
+model: no more than one may be fed."""
+
 
 @dataclasses.dataclass(frozen=True)
 class BoundInputs:
@@ -34,18 +38,22 @@ class BoundInputs:
 
     `args` and `kwargs` as they are passed; `leaves`: (path, tensor) of every tensor in them, in order of flattening;
     a path is "hidden_states" for a plain argument and "states[0]" or "state['h']" inside a nested one. `plain`: so
-    of numbers, truth values and texts, defaults of the forward too.
+    of numbers, truth values and texts, defaults of the forward too. `batched`: paths of the leaves that hold the
+    microbatch in dim 0 where a trace tells them; else they are told from the shapes.
     """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     leaves: tuple[tuple[str, torch.Tensor], ...]
     plain: tuple[tuple[str, Any], ...] = ()
+    batched: frozenset[str] | None = None
 
     @property
     def microbatch(self) -> int:
-        """Dim 0 that the inputs of rank 2 and more share, or 1 (some may have 1 there, and broadcast)."""
-        sizes = {int(t.shape[0]) for _, t in self.leaves if t.dim() > 1}
+        """Dim 0 that the inputs of rank 2 and more (or those that a trace tells) share, or 1 (some may have 1 there,
+        and broadcast)."""
+        known = self.batched
+        sizes = {int(t.shape[0]) for path, t in self.leaves if (t.dim() > 1 if known is None else path in known)}
         larger = sizes - {1}
         return larger.pop() if len(larger) == 1 else 1
 
@@ -57,20 +65,27 @@ class BoundInputs:
         """Some elements of the microbatch."""
         return self._each(lambda value: value[list(at)])
 
-    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> BoundInputs:
-        """A change of every input that has the microbatch in dim 0."""
-        size, result = self.microbatch, dict[int, torch.Tensor]()
+    def of_batch(self) -> list[torch.Tensor]:
+        """The inputs that have the microbatch in dim 0."""
+        if self.batched is not None:
+            return [t for path, t in self.leaves if path in self.batched]
+        return [t for _, t in self.leaves if t.dim() and t.shape[0] == self.microbatch]
+
+    def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> BoundInputs:
+        """Other tensors in place of the inputs, each changed once, so that leaves stay the arguments."""
+        result = {id(tensor): change(tensor) for _, tensor in self.leaves}
 
         def one(value: Any) -> Any:
-            if not (isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == size):
-                return value
-            # one change of each tensor, so that leaves stay the arguments
-            if id(value) not in result:
-                result[id(value)] = change(value)
-            return result[id(value)]
+            return result.get(id(value), value) if isinstance(value, torch.Tensor) else value
 
         args, kwargs = pytree.tree_map(one, (self.args, self.kwargs))
-        return BoundInputs(args, kwargs, tuple((path, one(t)) for path, t in self.leaves), self.plain)
+        leaves = tuple((path, result[id(tensor)]) for path, tensor in self.leaves)
+        return dataclasses.replace(self, args=args, kwargs=kwargs, leaves=leaves)
+
+    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> BoundInputs:
+        """A change of every input that has the microbatch in dim 0."""
+        cut = set(map(id, self.of_batch()))
+        return self.map(lambda tensor: change(tensor) if id(tensor) in cut else tensor)
 
 
 def as_tensor(value: Any) -> Any:
@@ -279,6 +294,11 @@ def check_input(node: Node, tensor: torch.Tensor) -> None:
     if not fits:
         expected = f"(microbatch, {', '.join(map(str, shape[1:]))})" if shape and shape[0] == 1 else str(shape)
         raise InputError(f"input {node.name!r} has shape {actual}; the model was traced for {expected}")
+    if SINGLE in node.attrs and actual != shape:
+        raise InputError(
+            f"input {node.name!r} holds {actual[0]} elements of a model that was traced on 1 and that answers a batch "
+            "otherwise than its elements; give the samples one by one"
+        )
     wanted_dtype = getattr(torch, str(node.attrs.get("dtype", "float32")))
     if wanted_dtype != tensor.dtype and wanted_dtype.is_floating_point != tensor.dtype.is_floating_point:
         raise InputError(

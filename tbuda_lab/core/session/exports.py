@@ -22,6 +22,7 @@ from tbuda_lab.core.device import ARCHS, BOARDS, load_device
 from tbuda_lab.core.epochsim import cycles_path, simulate, write_cycles_csv
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.files import atomic_file, atomic_text, csv_text, file_stem
+from tbuda_lab.core.frontend import as_read_alone
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import to_json
 from tbuda_lab.core.session.compile_session import CompileSession
@@ -355,6 +356,8 @@ def export_tti(
     title = name or session.name
     modules = session.image_modules or model_facts(session.model, title, result.graph)
     loaded = loaded_of(result, title, modules)
+    if result.options.training is None and session.sample_inputs is not None:
+        loaded = dataclasses.replace(loaded, graph=as_read_alone(loaded.graph, session.model, session.sample_inputs))
     if result.options.training is not None:
         trainer = session.trainer
         loaded = as_trained(loaded, {n: v.numpy() for n, v in trainer.parameters().items()}, trainer.contents())

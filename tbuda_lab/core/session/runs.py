@@ -181,11 +181,15 @@ class Runs:
     def _refuse_mixed(self, graph: Graph, samples: Sequence[Any]) -> None:
         """Raise `InputError` for a batch of a model that was traced on one element and that mixes them (a softmax or a
         mean along dim 0): element by element it would answer something else."""
+        if self._state.modules is not None or self._runs_by_elements:
+            return
         for sample in samples:
             feed = frontend.feeds(graph, sample)
             if not (cut := cut_inputs(graph, feed)):
                 continue
-            self._runs_by_elements, same_answers = frontend.runs_by_elements(self._state.model, sample)
+            self._runs_by_elements, same_answers = frontend.runs_by_elements(
+                self._state.model, sample, [graph[name] for name in cut]
+            )
             if self._runs_by_elements:
                 return
             if not same_answers:
@@ -212,7 +216,7 @@ class Runs:
                 raise InputError(f"run takes a list of samples, not {type(inputs).__name__}")
             batch = [self._state.sample_inputs] if inputs is None else list(inputs)
             samples = self._compiles.run_guarded(lambda: fill_microbatch(result, batch)) if inputs is None else batch
-            if inputs is not None and self._state.modules is None and not self._runs_by_elements:
+            if inputs is not None:
                 self._refuse_mixed(result.graph, batch)
             watch: OpWatch | None = None
             if break_below is not None and samples:
@@ -259,6 +263,8 @@ class Runs:
             batch = [self._state.sample_inputs] if inputs is None else list(inputs)
             guarded = self._compiles.run_guarded
             samples = guarded(lambda: fill_microbatch(result, batch)) if inputs is None else batch
+            if inputs is not None:
+                self._refuse_mixed(result.graph, batch)
             self._state.events.emit("stage", "run", 0.0)
             found = guarded(lambda: run_chips(result, samples, mode, workers, scheduler, cancel))
             self._state.events.emit("stage", "run", 1.0)

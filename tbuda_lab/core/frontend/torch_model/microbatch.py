@@ -158,9 +158,8 @@ class _Elements(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def begin(self, inputs: BoundInputs) -> None:
         """Mark what the model is given."""
-        for _, tensor in inputs.leaves:
-            if tensor.dim() and tensor.shape[0] == self.size:
-                self.strides.set(tensor, max(tensor.stride(0), 1))
+        for tensor in inputs.of_batch():
+            self.strides.set(tensor, max(tensor.stride(0), 1))
 
     def place(self, tensor: torch.Tensor) -> Place | None:
         """Where the elements lie in a tensor; None where it has none. Raises `Mixed` for some of them alone."""
@@ -482,7 +481,7 @@ def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs, mode: Call
     """
     module = own_copy(module) or module
     at = [0, 1] if bound.microbatch > 2 else [0, 1, 0]  # no run of one: torch calls some ops otherwise for a size of 1
-    one, other, whole = _own_tensors(bound.cut()), _own_tensors(bound.elements(at)), _own_tensors(bound)
+    one, other, whole = (b.map(_own_tensor) for b in (bound.cut(), bound.elements(at), bound))
     before = [(id(b), b._version) for b in module.buffers()]
     with mode(module), torch.no_grad(), classes_kept(module), same_seeds():
         try:
@@ -501,11 +500,9 @@ def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs, mode: Call
             return False
 
 
-def _own_tensors(bound: BoundInputs) -> BoundInputs:
-    """Copies of inputs, each with memory of its own, that a model may write to."""
-    copies = {id(t): t.clone(memory_format=torch.contiguous_format) for _, t in bound.leaves}
-    args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: copies.get(id(t), t), (bound.args, bound.kwargs))
-    return BoundInputs(args, kwargs, tuple((path, copies[id(t)]) for path, t in bound.leaves), bound.plain)
+def _own_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with memory of its own, that a model may write to."""
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _has_elements(elements: _Elements, whole: torch.Tensor, alone: torch.Tensor) -> bool:

@@ -208,16 +208,7 @@ _NOTHING = object()
 
 def _others(bound: BoundInputs) -> BoundInputs:
     """Inputs of other values: floats are spread and turned round, whole numbers in another order."""
-
-    def other(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        if value.is_floating_point():
-            return 0.5 - 2 * value
-        return value.flatten().flip(0).reshape(value.shape)
-
-    args, kwargs = pytree.tree_map(other, (bound.args, bound.kwargs))
-    return BoundInputs(args, kwargs, tuple((path, other(t)) for path, t in bound.leaves), bound.plain)
+    return bound.map(lambda t: 0.5 - 2 * t if t.is_floating_point() else t.flatten().flip(0).reshape(t.shape))
 
 
 def _weights(module: torch.nn.Module) -> dict[Key, Any]:
