@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
-from tbuda_lab.core.graph import Op, Shape, ShapeError
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
-
+from tbuda_lab.core.graph import Node, Op, Shape, ShapeError
+from tbuda_lab.core.ops.builder import Builder
 
 Names = tuple[str, ...]
 """Names of nodes, operand by operand."""
@@ -26,10 +22,12 @@ class NdOp(Op):
     `infer` and `evaluate` take exactly the op's operands (shapes, torch tensors). `canonicalise` writes the op in
     simpler ones through a `Builder` and returns the name of the result; None says that the op is canonical as it is.
     `host`: the op never runs on the device; only a prologue that the host computes may hold it.
+    `gives_truth`: its result holds 0 and 1 alone.
     `marks_gradients`: the op says something of gradients alone, and is gone after autograd.
     """
 
     host: ClassVar[bool] = False
+    gives_truth: ClassVar[bool] = False
     marks_gradients: ClassVar[bool] = False
 
     def infer(self, *operands: Any, **_: Any) -> Shape:

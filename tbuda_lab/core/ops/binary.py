@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.graph import Shape, broadcast_shapes, op
+from tbuda_lab.core.graph import Node, Shape, broadcast_shapes, op
 from tbuda_lab.core.ops.base import Names, NdOp, truth
+from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.tm import BroadcastTo
 from tbuda_lab.core.ops.unary import (
     TINY,
@@ -21,13 +21,10 @@ from tbuda_lab.core.ops.unary import (
     Reciprocal,
     Relu,
     as_truth,
+    is_truth,
     smallest_difference,
     step,
 )
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 
@@ -44,6 +41,7 @@ class ComparisonOp(Binary):
     """A condition on two operands: 1.0 where it holds, else 0.0. finite: neither is NaN, nor are both the same
     infinity, which takes fewer ops."""
 
+    gives_truth = True
     finite: bool = False
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
@@ -249,7 +247,7 @@ class NotEqual(ComparisonOp):
         return truth(a != b, a)
 
     def canonicalise(self, b: Builder, node: Node, x: str, y: str) -> str:
-        if self.finite or (b.is_truth(x) and b.is_truth(y)):
+        if self.finite or (is_truth(b, x) and is_truth(b, y)):
             return step(b, b.op(Abs(), _difference(b, x, y)))
         return b.mark_truth(b.subtract(1.0, is_same(b, self, x, y)))
 
@@ -268,7 +266,7 @@ def is_above(b: Builder, x: str, y: str, finite: bool = False) -> str:
     if finite:
         return step(b, _difference(b, x, y))
     if b.scalar(y) == 0.0 and broadcast_shapes(b.shape(x), b.shape(y)) == b.shape(x):
-        return number_or_zero(b, x) if not b.is_truth(x) else x
+        return number_or_zero(b, x) if not is_truth(b, x) else x
     return step(b, b.op(Relu(smallest_difference(b)), b.subtract(x, y)))
 
 
@@ -282,7 +280,7 @@ def number_or_zero(b: Builder, x: str) -> str:
 
 def reaches(b: Builder, op: ComparisonOp, x: str, y: str) -> str:
     """1 where x >= y: where y is not above x, unless one of them is NaN."""
-    if op.finite or (b.is_truth(x) and b.is_truth(y)):
+    if op.finite or (is_truth(b, x) and is_truth(b, y)):
         return b.mark_truth(b.subtract(1.0, step(b, _difference(b, y, x))))
     low, high = b.scalar(x), b.scalar(y)
     if high == np.inf:
@@ -299,7 +297,7 @@ def reaches(b: Builder, op: ComparisonOp, x: str, y: str) -> str:
 
 def is_same(b: Builder, op: ComparisonOp, x: str, y: str) -> str:
     """1 where x = y, which NaN never is."""
-    if op.finite or (b.is_truth(x) and b.is_truth(y)):
+    if op.finite or (is_truth(b, x) and is_truth(b, y)):
         return b.mark_truth(b.subtract(1.0, step(b, b.op(Abs(), _difference(b, x, y)))))
     if x == y:
         return is_number(b, x)
@@ -322,7 +320,7 @@ def is_number(b: Builder, x: str) -> str:
 
 def _known_finite(b: Builder, x: str) -> bool:
     value = b.value(x)
-    return b.is_truth(x) or (value is not None and bool(np.isfinite(value).all()))
+    return is_truth(b, x) or (value is not None and bool(np.isfinite(value).all()))
 
 
 def _spread(b: Builder, truths: str, x: str, y: str) -> str:

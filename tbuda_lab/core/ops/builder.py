@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
 
-from tbuda_lab.core.graph import Edge, Graph, GraphError, Node, NodeKind, Op, Origin, Shape, ShapeError
+from tbuda_lab.core.graph import REGISTRY, Edge, Graph, GraphError, Node, NodeKind, Op, Origin, Shape, ShapeError
 from tbuda_lab.core.options import CompileOptions
 
 NO_ORIGIN = Origin()
@@ -84,24 +84,6 @@ class Builder:
         first = value.reshape(-1)[0]
         return float(first) if value.size == 1 or bool((value == first).all()) else None
 
-    def is_truth(self, name: str) -> bool:
-        """Whether every element is known to be 0 or 1: results of comparisons, masks, and what only moves them."""
-        from tbuda_lab.core.ops.binary import ComparisonOp
-        from tbuda_lab.core.ops.tm import MOVES
-        from tbuda_lab.core.ops.unary import LogicalNot
-
-        while True:
-            node = self.graph[name]
-            if node.kind is NodeKind.CONSTANT and node.value is not None:
-                return bool(((node.value == 0) | (node.value == 1)).all())
-            if node.attrs.get("truth") or node.attrs.get("dtype") == "bool":
-                return True
-            if isinstance(node.op, (ComparisonOp, LogicalNot)):
-                return True
-            if not isinstance(node.op, MOVES):
-                return False
-            name = node.sources[0]
-
     def mark_truth(self, name: str) -> str:
         """Note that `name` holds only 0 and 1."""
         if self.graph[name].kind is NodeKind.OP:
@@ -109,39 +91,45 @@ class Builder:
         return name
 
     # -- arithmetic, with Python numbers allowed on either side ------------------------------------------------
+    def _new(self, op_type: str, *operands: str | float, **fields: Any) -> str:
+        """Add an op by its type: the classes of ops write themselves with this builder, which knows none of them."""
+        make: Callable[..., Op] = REGISTRY[op_type]
+        return self.op(make(**fields), *map(self._operand, operands))
+
     def _operand(self, x: str | float) -> str:
         return x if isinstance(x, str) else self.constant(float(x))
 
     def add(self, a: str | float, b: str | float) -> str:
-        from tbuda_lab.core.ops.binary import Add
-
-        return self.op(Add(), self._operand(a), self._operand(b))
+        return self._new("add", a, b)
 
     def subtract(self, a: str | float, b: str | float) -> str:
-        from tbuda_lab.core.ops.binary import Subtract
-
-        return self.op(Subtract(), self._operand(a), self._operand(b))
+        return self._new("subtract", a, b)
 
     def multiply(self, a: str | float, b: str | float) -> str:
-        from tbuda_lab.core.ops.binary import Multiply
-
-        return self.op(Multiply(), self._operand(a), self._operand(b))
+        return self._new("multiply", a, b)
 
     def maximum(self, a: str | float, b: str | float) -> str:
-        from tbuda_lab.core.ops.binary import Maximum
-
-        return self.op(Maximum(), self._operand(a), self._operand(b))
+        return self._new("maximum", a, b)
 
     def negate(self, x: str) -> str:
         return self.multiply(x, -1.0)
 
     def reshape(self, x: str, shape: Shape) -> str:
         """x under another shape; x itself when it has that shape."""
-        from tbuda_lab.core.ops.tm import Reshape
-
-        return x if self.shape(x) == tuple(shape) else self.op(Reshape(tuple(shape)), x)
+        return x if self.shape(x) == tuple(shape) else self._new("reshape", x, shape=tuple(shape))
 
     def transpose(self, x: str, dim0: int = -2, dim1: int = -1) -> str:
-        from tbuda_lab.core.ops.tm import Transpose
+        return self._new("transpose", x, dim0=dim0, dim1=dim1)
 
-        return self.op(Transpose(dim0, dim1), x)
+    # -- 1 where a finite x compares so with a number, else 0 --------------------------------------------------
+    def above(self, x: str, bound: float) -> str:
+        return self._new("greater", x, bound, finite=True)
+
+    def below(self, x: str, bound: float) -> str:
+        return self._new("less", x, bound, finite=True)
+
+    def from_on(self, x: str, bound: float) -> str:
+        return self._new("greater_equal", x, bound, finite=True)
+
+    def up_to(self, x: str, bound: float) -> str:
+        return self._new("less_equal", x, bound, finite=True)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from tbuda_lab.core.graph import Payload, Shape, ShapeError, op
+from tbuda_lab.core.graph import Node, Payload, Shape, ShapeError, op
 from tbuda_lab.core.ops.base import Names, NdOp, need_rank, window
+from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.reduce import Matmul
 from tbuda_lab.core.ops.tm import Concatenate, GatherRows, Index, Transpose
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 Pair = tuple[int, int]

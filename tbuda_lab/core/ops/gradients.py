@@ -5,17 +5,13 @@ They say nothing in the forward pass, so that nothing is left of them once the b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
-from tbuda_lab.core.graph import NodeKind, Shape, op
+from tbuda_lab.core.graph import Graph, Node, NodeKind, Shape, op
 from tbuda_lab.core.ops.base import Names, NdOp
+from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.unary import Unary
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Graph, Node
-    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 

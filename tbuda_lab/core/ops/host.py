@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.graph import Shape, ShapeError, op
+from tbuda_lab.core.graph import Node, Shape, ShapeError, op
 from tbuda_lab.core.ops.base import NdOp, need_rank, not_on_device, truth
 from tbuda_lab.core.ops.binary import Binary
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
+from tbuda_lab.core.ops.builder import Builder
 
 INTEGER_CALLS = frozenset(
     {

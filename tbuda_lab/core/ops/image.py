@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from torch.nn import functional
 
-from tbuda_lab.core.graph import TILE, Payload, Shape, ShapeError, op
+from tbuda_lab.core.graph import TILE, Node, Payload, Shape, ShapeError, op
 from tbuda_lab.core.ops.base import NdOp, need_rank
+from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.conv import (
     FromRows,
     Pair,
@@ -24,10 +23,6 @@ from tbuda_lab.core.ops.conv import (
 )
 from tbuda_lab.core.ops.slices import HSlice
 from tbuda_lab.core.ops.tm import GatherRows, Index, gather
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from torch.nn import functional
 
-from tbuda_lab.core.graph import Shape, ShapeError, broadcast_shapes, op
+from tbuda_lab.core.graph import Node, Shape, ShapeError, broadcast_shapes, op
 from tbuda_lab.core.ops.base import Names, NdOp, axis_of, negative
+from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.conv import FromRows, ToRows, per_image
 from tbuda_lab.core.ops.reduce import Matmul, ReduceAvg, ReduceMax, ReduceSum
 from tbuda_lab.core.ops.unary import Exp, Log, Reciprocal, Sqrt
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 

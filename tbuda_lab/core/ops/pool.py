@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from torch.nn import functional
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.graph import Payload, Shape, ShapeError, op
+from tbuda_lab.core.graph import Node, Payload, Shape, ShapeError, op
 from tbuda_lab.core.ops.base import NdOp, window
+from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.conv import (
     Pair,
     Sides,
@@ -31,10 +30,6 @@ from tbuda_lab.core.ops.conv import (
 )
 from tbuda_lab.core.ops.reduce import ReduceAvg, ReduceMax
 from tbuda_lab.core.ops.tm import Concatenate, GatherRows, SumRows
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 LOWEST = float("-inf")

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from tbuda_lab.core.graph import Payload, Shape, ShapeError, broadcast_shapes, op
+from tbuda_lab.core.graph import Node, Payload, Shape, ShapeError, broadcast_shapes, op
 from tbuda_lab.core.ops.base import Names, NdOp, axis_of, negative, not_on_device, with_size
 from tbuda_lab.core.ops.binary import Divide, Equal
+from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.tm import BroadcastTo, GatherRows, SumRows
-from tbuda_lab.core.ops.unary import Relu, smallest_difference, step
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
+from tbuda_lab.core.ops.unary import Relu, is_truth, smallest_difference, step
 
 Tensor = torch.Tensor
 
@@ -161,7 +157,7 @@ class CumSum(NdOp):
         if len(shape) == 1:
             return b.reshape(b.op(CumSum(-2), b.reshape(x, (n, 1))), shape)
         turned = x if axis == -2 else b.transpose(x, axis, -2)
-        if b.is_truth(x):
+        if is_truth(b, x):
             total = b.op(Matmul(), b.constant(np.tril(np.ones((n, n), np.float32))), turned)
         elif n <= FEW:
             total = b.op(SumRows(Payload(np.argwhere(np.tril(np.ones((n, n)))).astype(np.int32)), n), turned)

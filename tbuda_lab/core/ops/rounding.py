@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-from tbuda_lab.core.graph import Shape, op
+from tbuda_lab.core.graph import Node, Shape, op
 from tbuda_lab.core.ops.base import NdOp, not_on_device
+from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.unary import Abs, step
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 
-from tbuda_lab.core.graph import TILE, Shape, ShapeError, op
+from tbuda_lab.core.graph import TILE, Node, Shape, ShapeError, op
 from tbuda_lab.core.ops.base import Names, NdOp, axis_of, negative, with_size
+from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.tm import Concatenate, Index, pick
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from tbuda_lab.core.graph import Payload, Shape, ShapeError, broadcast_shapes, op
+from tbuda_lab.core.graph import Node, Payload, Shape, ShapeError, broadcast_shapes, op
 from tbuda_lab.core.ops.base import Names, NdOp, axis_of, negative, with_size
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
+from tbuda_lab.core.ops.builder import Builder
 
 Tensor = torch.Tensor
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch.nn import functional
 
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.graph import Shape, op
+from tbuda_lab.core.graph import Node, NodeKind, Shape, op
 from tbuda_lab.core.ops.base import Names, NdOp, not_on_device, truth
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.graph import Node
-    from tbuda_lab.core.ops.builder import Builder
+from tbuda_lab.core.ops.builder import Builder
+from tbuda_lab.core.ops.tm import MOVES
 
 Tensor = torch.Tensor
 TINY = 2.0**-126
@@ -60,7 +57,7 @@ class Abs(Unary):
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         """g * sign(x), which is 0 at 0."""
-        return b.multiply(g, b.subtract(above(b, x[0], 0.0), below(b, x[0], 0.0)))
+        return b.multiply(g, b.subtract(b.above(x[0], 0.0), b.below(x[0], 0.0)))
 
 
 @op("exp")
@@ -122,8 +119,8 @@ class Relu(Unary):
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         """0 at a threshold of 0, as torch has it; both bounds of mode "max" let it pass, as torch's clamp does."""
         if self.mode == "max":
-            return b.multiply(g, b.multiply(from_on(b, x[0], 0.0), up_to(b, x[0], self.threshold)))
-        return b.multiply(g, above(b, x[0], 0.0) if self.threshold == 0 else from_on(b, x[0], self.threshold))
+            return b.multiply(g, b.multiply(b.from_on(x[0], 0.0), b.up_to(x[0], self.threshold)))
+        return b.multiply(g, b.above(x[0], 0.0) if self.threshold == 0 else b.from_on(x[0], self.threshold))
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str | None:
         """The device's relu has thresholds from 0 on: a lower one picks by a comparison."""
@@ -131,7 +128,7 @@ class Relu(Unary):
             return None
         if self.mode == "max":
             return b.constant(np.full(node.shape, self.threshold, np.float32))
-        return b.multiply(x, from_on(b, x, self.threshold))
+        return b.multiply(x, b.from_on(x, self.threshold))
 
 
 @op("leaky_relu")
@@ -144,7 +141,7 @@ class LeakyRelu(Unary):
         return functional.leaky_relu(x, self.alpha)
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
-        return b.multiply(g, b.add(b.multiply(above(b, x[0], 0.0), 1.0 - self.alpha), self.alpha))
+        return b.multiply(g, b.add(b.multiply(b.above(x[0], 0.0), 1.0 - self.alpha), self.alpha))
 
 
 @op("gelu")
@@ -259,9 +256,9 @@ class Clip(Unary):
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         if self.min is not None and self.max is not None and self.min > self.max:
             return None
-        lower, upper = (above, below) if self.flat_bounds else (from_on, up_to)
-        inside = [lower(b, x[0], self.min)] if self.min is not None else []
-        inside += [upper(b, x[0], self.max)] if self.max is not None else []
+        lower, upper = (b.above, b.below) if self.flat_bounds else (b.from_on, b.up_to)
+        inside = [lower(x[0], self.min)] if self.min is not None else []
+        inside += [upper(x[0], self.max)] if self.max is not None else []
         for mask in inside:
             g = b.multiply(g, mask)
         return g
@@ -322,6 +319,8 @@ class Pow(Unary):
 class LogicalNot(Unary):
     """1 where x is 0, else 0."""
 
+    gives_truth = True
+
     def evaluate(self, x: Tensor) -> Tensor:
         return truth(x == 0, x)
 
@@ -330,7 +329,7 @@ class LogicalNot(Unary):
         return None
 
     def canonicalise(self, b: Builder, node: Node, x: str) -> str:
-        if b.is_truth(x):
+        if is_truth(b, x):
             return b.mark_truth(b.subtract(1.0, x))
         return b.mark_truth(b.op(Relu(0.5), b.subtract(1.0, step(b, b.op(Abs(), x)))))
 
@@ -380,7 +379,7 @@ class Cast(Unary):
         if self.dtype == "bool":
             return as_truth(b, x)
         wide = self.whole and self.dtype in ("int32", "int64")
-        if getattr(torch, self.dtype).is_floating_point or b.is_truth(x) or wide:
+        if getattr(torch, self.dtype).is_floating_point or is_truth(b, x) or wide:
             return x
         raise not_on_device(node, f"a cast to {self.dtype} rounds, which no device op does; keep the tensor in float")
 
@@ -421,37 +420,24 @@ def smallest_difference(b: Builder) -> float:
     return 2.0**-45 if b.options.data_format.family == "a" else TINY
 
 
+def is_truth(b: Builder, x: str) -> bool:
+    """Whether every element is known to be 0 or 1: results of comparisons, masks, and what only moves them."""
+    while True:
+        node = b.graph[x]
+        if node.kind is NodeKind.CONSTANT and node.value is not None:
+            return bool(((node.value == 0) | (node.value == 1)).all())
+        if node.attrs.get("truth") or node.attrs.get("dtype") == "bool":
+            return True
+        if isinstance(node.op, NdOp) and node.op.gives_truth:
+            return True
+        if not isinstance(node.op, MOVES):
+            return False
+        x = node.sources[0]
+
+
 def as_truth(b: Builder, x: str) -> str:
     """1 where x is not 0, as NaN is not; x itself where it is known to hold only 0 and 1."""
-    if b.is_truth(x):
+    if is_truth(b, x):
         return x
     zero = b.op(Relu(0.5), b.subtract(1.0, step(b, b.op(Abs(), x))))
     return b.mark_truth(b.subtract(1.0, zero))
-
-
-def above(b: Builder, x: str, bound: float) -> str:
-    """1 where x > bound, else 0."""
-    from tbuda_lab.core.ops.binary import Greater
-
-    return b.op(Greater(finite=True), x, b.constant(bound))
-
-
-def below(b: Builder, x: str, bound: float) -> str:
-    """1 where x < bound, else 0."""
-    from tbuda_lab.core.ops.binary import Less
-
-    return b.op(Less(finite=True), x, b.constant(bound))
-
-
-def from_on(b: Builder, x: str, bound: float) -> str:
-    """1 where x >= bound, else 0."""
-    from tbuda_lab.core.ops.binary import GreaterEqual
-
-    return b.op(GreaterEqual(finite=True), x, b.constant(bound))
-
-
-def up_to(b: Builder, x: str, bound: float) -> str:
-    """1 where x <= bound, else 0."""
-    from tbuda_lab.core.ops.binary import LessEqual
-
-    return b.op(LessEqual(finite=True), x, b.constant(bound))
