@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tbuda_lab.core.balancer.layout import BufferRead, BufferReads, Buffers, Walk, read_walk
-from tbuda_lab.core.balancer.profile import OpProfile
+from tbuda_lab.core.balancer.profile import Candidate, OpProfile
 from tbuda_lab.core.balancer.routes import Routes, RouteTable
 from tbuda_lab.core.balancer.streaming import edge_tms, stored_shape
-from tbuda_lab.core.balancer.types import CANDIDATE, Candidate, OpModels
+from tbuda_lab.core.balancer.types import CANDIDATE, OpModels
 from tbuda_lab.core.device import StreamLimits
 from tbuda_lab.core.graph import TM, TileShape
 from tbuda_lab.core.netlist.routing.rules import RouteRule

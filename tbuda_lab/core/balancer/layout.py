@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tbuda_lab.core.balancer.profile import OpProfile, as_read
+from tbuda_lab.core.balancer.profile import Candidate, OpProfile, as_read
 from tbuda_lab.core.balancer.streaming import to_source
-from tbuda_lab.core.balancer.types import Candidate
 from tbuda_lab.core.graph import TM, TileShape
 from tbuda_lab.core.lowering.hw_ops import HwReduce
 

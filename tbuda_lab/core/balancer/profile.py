@@ -7,11 +7,10 @@ import functools
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tbuda_lab.core.balancer.types import Candidate
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.formats import DataFormat, MathFidelity, tile_bytes
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shape
@@ -129,12 +128,16 @@ class OpProfile:
         return 1
 
 
+Candidate = np.void | dict[str, Any]
+"""One row of a table of candidates (`types.CANDIDATE`), or its fields by name as Python's numbers, which are quicker
+to take one by one."""
+
 Rows = TypeVar("Rows", np.ndarray, np.void, Candidate)
 _BLOCK = ("mblock_m", "mblock_n", "ublock_r", "ublock_c")
 
 
 def as_read(profile: OpProfile, port: int, rows: Rows) -> Rows:
-    """Candidates (`CANDIDATE`) with the block of the step that reads an operand first, which a fused op with sums has
+    """Candidates with the block of the step that reads an operand first, which a fused op with sums has
     beside that of its output; the same for all other ops."""
     if not profile.fused_sums:
         return rows

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.balancer.profile import OpProfile
-from tbuda_lab.core.balancer.types import Candidate
+from tbuda_lab.core.balancer.profile import Candidate, OpProfile
 from tbuda_lab.core.graph import TM, TileShape, apply_shape
 from tbuda_lab.core.graph.tm import broadcast, hslice, hstack, vslice, vstack
 

@@ -6,18 +6,16 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.errors import Diagnostic
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TM
 from tbuda_lab.core.graph.phases import netlist_part
-
-if TYPE_CHECKING:
-    from tbuda_lab.core.balancer.profile import OpProfile
 
 
 class Reason(IntEnum):
@@ -72,9 +70,6 @@ CANDIDATE = np.dtype(
     ]
 )
 """One row per candidate of an op; refused ones stay in the table with their reason."""
-
-Candidate = np.void | dict[str, Any]
-"""One row of such a table, or its fields by name as Python's numbers, which are quicker to take one by one."""
 
 
 @dataclasses.dataclass(frozen=True)
