@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tbuda_lab.core.diff.markdown import whole
+from tbuda_lab.core.diff.compare import whole
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import EpochBreak, ResizeOp, Session
 from tbuda_lab.widgets import report

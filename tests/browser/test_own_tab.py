@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tbuda_lab.core.diff.markdown import whole
+from tbuda_lab.core.diff.compare import whole
 from tests.browser.conftest import (
     PATIENCE,
     Lab,

@@ -1,8 +1,7 @@
 """Two placements compared: of two compiles, of two netlist files, or of one of each."""
 
-from tbuda_lab.core.diff.compare import Diff, OpChange, QueueChange, compare_sides, same_epochs
+from tbuda_lab.core.diff.compare import Diff, OpChange, QueueChange, compare_sides, same_epochs, to_markdown
 from tbuda_lab.core.diff.files import file_sides, netlist_side
-from tbuda_lab.core.diff.markdown import to_markdown
 from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, QueueState, Side, side_of_result
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.diff import DeviceGrid, Diff, OpState
-from tbuda_lab.core.diff.markdown import REST, queue_text, totals, verdict
+from tbuda_lab.core.diff.compare import REST, queue_text, totals, verdict
 from tbuda_lab.core.diff.sides import CLASSES
 from tbuda_lab.core.frames.frame import Frame, Strings
 
