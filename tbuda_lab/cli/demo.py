@@ -30,7 +30,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of epochs and the comparison with torch; write netlist, report and trace."""
-    from tbuda_lab.cli.bringup import CompileRequest, compile_session, run_and_compare, write_results
+    from tbuda_lab.cli.bringup import compile_session, run_and_compare, write_results
+    from tbuda_lab.cli.request import CompileRequest
     from tbuda_lab.core.epochsim import simulate
     from tbuda_lab.widgets.report import write_report
 

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tbuda_lab.cli.bringup import COMPILE_FLAGS, compile_session, read_request, target_arguments
-from tbuda_lab.cli.tti import is_image
+from tbuda_lab.cli.bringup import compile_session
+from tbuda_lab.cli.request import COMPILE_FLAGS, read_request, target_arguments
+from tbuda_lab.cli.target import is_image
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.files import check_writable
 

@@ -1,6 +1,6 @@
 """Writing results: all of them or none of them.
 
-Text tables of a compile for the terminal.
+Text tables for the terminal: of a compile, and of outputs beside those of torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +22,11 @@ from tbuda_lab.core.errors import OutputError, quantity
 from tbuda_lab.core.files import temporary_folder
 
 if TYPE_CHECKING:
+    import torch
+
     from tbuda_lab.core.compiler import CompileResult
     from tbuda_lab.core.epochsim import BatchTime
+    from tbuda_lab.core.verification import Comparison
 
 
 def _refusal(path: Path, error: OSError) -> OutputError:
@@ -203,3 +206,35 @@ def summary(result: CompileResult) -> str:
     if notes:
         lines.append(f"{quantity(notes, 'note')} of what was inserted or repaired, with nothing to be done about")
     return "\n".join(lines)
+
+
+def compare_outputs(
+    names: Sequence[str], got: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], bar: float
+) -> bool:
+    """Print one line per output; whether all of them pass."""
+    from tbuda_lab.core.verification import compare_tensors
+
+    rows = [compare_tensors(name, theirs, ours) for name, ours, theirs in zip(names, got, expected, strict=True)]
+    return print_comparisons(rows, got, bar)
+
+
+def print_comparisons(rows: Sequence[Comparison], got: Sequence[torch.Tensor], bar: float) -> bool:
+    """One line per comparison, those of outputs first; whether all of them pass."""
+    from tbuda_lab.core.verification import MAX_RELATIVE
+
+    print(f"{'output':24s} {'shape':>16s} {'PCC':>9s} {'max error':>10s} {'largest':>10s} {'relative':>9s}")
+    for k, row in enumerate(rows):
+        shape = "x".join(map(str, got[k % len(got)].shape))
+        print(f"{row.name:24s} {shape:>16s} {row.pcc:9.6f} {row.max_abs:10.3g} {row.scale:10.3g} {row.relative:9.2g}")
+    passed = all(row.passes(bar) for row in rows)
+    lowest, largest = min((r.pcc for r in rows), default=1.0), max((r.relative for r in rows), default=0.0)
+    print(
+        f"{'pass' if passed else 'FAIL'}: lowest PCC against the model itself is {lowest:.6f}, the bar is {bar}; "
+        f"largest error is {largest:.2g} of the largest value, the bar is {MAX_RELATIVE}"
+    )
+    rules = {row.name: row.rule for row in rows if row.rule}
+    for name, rule in rules.items():
+        print(f"{name}: the machine's own arithmetic explains it ({rule}); see docs/numbers.md")
+    if len(rows) > len(got):
+        print("the model's second answer to the same inputs is another one: it keeps something from run to run")
+    return passed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tbuda_lab.cli.bringup import compile_session, read_request, target_arguments
+from tbuda_lab.cli.bringup import compile_session
+from tbuda_lab.cli.request import read_request, target_arguments
 from tbuda_lab.core.files import atomic_file
 
 

@@ -1,6 +1,6 @@
 """`model.py:make_model` or `model.onnx`: find the user's file, load it, call the function, check what it returns.
 
-Compile options as words of a command line: `--set name=value`.
+Compile options as words of a command line: `--set name=value`. Device images, and tensors of a file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core.errors import InputError, ModelError
+from tbuda_lab.core.files import read_npz
 
 if TYPE_CHECKING:
+    import torch
+
     from tbuda_lab.core.options import CompileOptions
 
 EXPECTED = "expected FILE.py:FUNCTION, where FUNCTION returns (module, tuple of sample inputs), or FILE.onnx"
@@ -42,6 +45,11 @@ def is_model_file(file: str | Path) -> bool:
     from tbuda_lab.core.frontend.pybuda.foreign import SUFFIXES  # needs torch, which --help does without
 
     return Path(file).suffix.lower() in SUFFIXES
+
+
+def is_image(target: str) -> bool:
+    """Whether it names a device image."""
+    return target.lower().endswith(".tti")
 
 
 def split_target(text: str) -> tuple[Path, str]:
@@ -167,3 +175,16 @@ def _value(word: str, kind: str, text: str) -> Any:
     except (KeyError, ValueError):
         expected = "NAME:NUMBER,..." if kinds[0].startswith("tuple[tuple") else " or ".join(kinds)
         raise InputError(f"--set {word}: {text!r} is not {expected}") from None
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """The arrays of an .npz as tensors. Raises `InputError`."""
+    import torch
+
+    result = {}
+    for name, array in read_npz(path).items():
+        try:
+            result[name] = torch.from_numpy(array)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{path}: {name!r} holds {array.dtype}, a type that torch does not have") from error
+    return result

@@ -6,6 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from tbuda_lab.cli.output import compare_outputs
+from tbuda_lab.cli.request import refuse_flags
+from tbuda_lab.cli.target import read_tensors
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import atomic_file, atomic_text, read_npz
 from tbuda_lab.core.netlist.image import image_facts, read_image
@@ -35,10 +38,6 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.npz",
         help="of a device image: weights by name, instead of those in it or where it has none",
     )
-
-
-def is_image(target: str) -> bool:
-    return target.lower().endswith(".tti")
 
 
 def _info(arguments: argparse.Namespace) -> int:
@@ -81,7 +80,6 @@ def run_image(arguments: argparse.Namespace) -> int:
     """Run the netlist of an image as it is, and compare it with its graph in torch; 1 below the bar."""
     import contextlib
 
-    from tbuda_lab.cli.bringup import compare_outputs, read_tensors, refuse_flags
     from tbuda_lab.core import frontend
     from tbuda_lab.core.runner import Runner
     from tbuda_lab.core.tti import load_image

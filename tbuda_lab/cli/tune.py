@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tbuda_lab.cli import tti
-from tbuda_lab.cli.bringup import compile_session, read_request, target_arguments, write_results
+from tbuda_lab.cli.bringup import compile_session, write_results
 from tbuda_lab.cli.output import epoch_table, output_folder, summary
-from tbuda_lab.cli.target import changed_settings
+from tbuda_lab.cli.request import read_request, target_arguments
+from tbuda_lab.cli.target import changed_settings, is_image
 from tbuda_lab.core.errors import InputError, ModelError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _islands(arguments: argparse.Namespace) -> Islands | None:
 
 def run_tune(arguments: argparse.Namespace) -> int:
     """Compile, search, and write the folder that `tbuda compile` would write with the steps that were done."""
-    if tti.is_image(arguments.target):
+    if is_image(arguments.target):
         raise ModelError(f"{arguments.target} is compiled: tune FILE.py:FUNCTION")
     if arguments.seconds is not None and arguments.steps is not None:
         raise InputError("--seconds and --steps: give one of the two")

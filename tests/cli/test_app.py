@@ -13,7 +13,7 @@ import pytest
 import tbuda_lab._version
 from tbuda_lab.cli import main
 from tbuda_lab.cli.app import build_parser
-from tbuda_lab.cli.bringup import read_request
+from tbuda_lab.cli.request import read_request
 
 
 def test_version_and_module_entry() -> None:

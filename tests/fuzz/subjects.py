@@ -195,7 +195,7 @@ def read_session(path: Path) -> object:
 
 
 def read_record(path: Path) -> object:
-    from tbuda_lab.cli.bringup import read_record as read
+    from tbuda_lab.cli.request import read_record as read
 
     path.rename(path.parent / "compile.json")
     return read(path.parent)
