@@ -21,12 +21,19 @@ OverridesOf = Callable[[Graph], tuple[Override, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
+class CompiledSection(Section):
+    """A section, and the compile of one that the device runs."""
+
+    result: CompileResult | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class SplitResult:
     """A model compiled for training in sections, in the order in which they run. reasons: a note for each op on the
     host."""
 
     graph: Graph
-    sections: tuple[Section, ...]
+    sections: tuple[CompiledSection, ...]
     device: DeviceSpec
     options: CompileOptions
     reasons: tuple[Diagnostic, ...] = ()
@@ -62,15 +69,15 @@ def compile_with_fallback(
     while True:
         cut = cut_graph(graph, options, automatic, sections_of_host(refused))
         cut.refuse_lost_writes()
-        compiled: list[Section] = []
+        compiled: list[CompiledSection] = []
         try:
             for part in cut.sections:
                 if part.place == "host":
-                    compiled.append(part)
+                    compiled.append(CompiledSection(part.place, part.graph))
                     continue
                 own = _options_of(cut.graph, part, options) if len(cut.sections) > 1 else options
                 result = compile_graph(part.graph, spec, own, overrides_of(part.graph), chains=False)
-                compiled.append(dataclasses.replace(part, result=result))
+                compiled.append(CompiledSection(part.place, part.graph, result))
         except UnsupportedOp as error:
             more = meant_by(cut.graph, cut.host_reasons(error), refused)
             if not automatic or not set(more) - set(refused):

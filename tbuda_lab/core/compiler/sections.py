@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
@@ -34,9 +34,6 @@ from tbuda_lab.core.ops.unary import Buffer
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.passes.host import host_values
 
-if TYPE_CHECKING:
-    from tbuda_lab.core.compiler.result import CompileResult
-
 Place = Literal["host", "device"]
 EMPTY = "it has no elements, which the device has no form for"
 SENT = ".sent"
@@ -48,12 +45,11 @@ class Section:
     """A part of a model that runs in one place.
 
     graph: its INPUT nodes are named after values of the model: inputs, or values of earlier sections. Its OUTPUT nodes
-    are the model's own, and `<value>.sent` for each value that a later section reads. result: of a device section.
+    are the model's own, and `<value>.sent` for each value that a later section reads.
     """
 
     place: Place
     graph: Graph
-    result: CompileResult | None = None
 
     @property
     def gives(self) -> dict[str, str]:

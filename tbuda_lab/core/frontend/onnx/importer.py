@@ -18,7 +18,7 @@ from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, finish
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.onnx import read, schema
-from tbuda_lab.core.frontend.onnx.node import TABLE, OnnxNode
+from tbuda_lab.core.frontend.onnx.node import TABLE, OnnxNode, Scope
 from tbuda_lab.core.graph import Graph, Origin, ShapeError
 
 PREVIEW = "ai.onnx.preview"
@@ -29,36 +29,6 @@ DEEPEST = 32
 """Calls of functions inside functions that are followed."""
 MAX_EXPANDED = 16_384
 """Nodes that functions, branches and unrolled loops may come to, all together."""
-
-
-@dataclasses.dataclass
-class Scope:
-    """Values by name in one graph or function body; `outer` is the graph around a branch or loop body."""
-
-    opset: int
-    values: dict[str, Any]
-    outer: Scope | None = None
-    prefix: str = ""
-    depth: int = 0
-    kinds: dict[str, int] = dataclasses.field(default_factory=dict)
-    """By value the element type that the model gives it, where torch's says less (`read.torch_of`)."""
-
-    def kind_of(self, name: str) -> int:
-        """The element type that is known of a value; 0 for none."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.kinds:
-                return scope.kinds[name]
-            scope = scope.outer
-        return 0
-
-    def find(self, name: str) -> Any:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
-            scope = scope.outer
-        raise ModelError(f"the model reads {name!r} before anything computes it")
 
 
 def from_onnx(

@@ -1,20 +1,20 @@
-"""One ONNX node while it is read, and the table of translators."""
+"""One ONNX node while it is read, the values around it, and the table of translators."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue, ReadArguments
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import NodeKind, Shape
 
 if TYPE_CHECKING:
     import onnx
-
-    from tbuda_lab.core.frontend.onnx.importer import Scope
 
 Translator = Callable[["OnnxNode"], Any]
 TABLE: dict[str, Translator] = {}
@@ -32,6 +32,36 @@ def translates(*names: str) -> Callable[[Translator], Translator]:
         return function
 
     return register
+
+
+@dataclasses.dataclass
+class Scope:
+    """Values by name in one graph or function body; `outer` is the graph around a branch or loop body."""
+
+    opset: int
+    values: dict[str, Any]
+    outer: Scope | None = None
+    prefix: str = ""
+    depth: int = 0
+    kinds: dict[str, int] = dataclasses.field(default_factory=dict)
+    """By value the element type that the model gives it, where torch's says less (`read.torch_of`)."""
+
+    def kind_of(self, name: str) -> int:
+        """The element type that is known of a value; 0 for none."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.kinds:
+                return scope.kinds[name]
+            scope = scope.outer
+        return 0
+
+    def find(self, name: str) -> Any:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        raise ModelError(f"the model reads {name!r} before anything computes it")
 
 
 class OnnxNode:

@@ -12,8 +12,15 @@ from tbuda_lab.core.frontend.pybuda.foreign import (
 )
 from tbuda_lab.core.frontend.pybuda.importer import from_pybuda, with_loss
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule, device_names
-from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, TensorShape, to_pt_tensors, to_torch
-from tbuda_lab.core.frontend.pybuda.tracer import apply
+from tbuda_lab.core.frontend.pybuda.tensor import (
+    Parameter,
+    SomeTensor,
+    Tensor,
+    TensorShape,
+    apply,
+    to_pt_tensors,
+    to_torch,
+)
 
 __all__ = [
     "ForeignModule",

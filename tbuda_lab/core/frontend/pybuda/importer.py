@@ -14,7 +14,7 @@ from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.pybuda import tracer
 from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule, device_names
-from tbuda_lab.core.frontend.pybuda.tensor import Tensor
+from tbuda_lab.core.frontend.pybuda.tensor import Tensor, node_of
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
@@ -199,7 +199,7 @@ def trace(module: PyBudaModule, inputs: BoundInputs) -> Graph:
                 raise ModelError(
                     f"forward of {module.get_name()!r} returns a {type(result).__name__}; it returns tensors"
                 )
-            source = recorder.node_of(result, f"{graph.name}.output_{k}", 0)
+            source = node_of(recorder, result, f"{graph.name}.output_{k}", 0)
             recorder.emit.output(
                 source, f"{graph.name}.output_{k}", path=f"[{k}]" if len(results) > 1 else "", dtype="float32"
             )

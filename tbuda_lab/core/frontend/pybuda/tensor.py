@@ -1,4 +1,7 @@
-"""Tensor and Parameter of the PyBuda API: a shape, and a value, or a place in the graph being traced."""
+"""Tensor and Parameter of the PyBuda API: a shape, and a value, or a place in the graph being traced.
+
+An op on them (`apply`) is recorded where a trace is active, and computed at once elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ import torch
 
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.formats import DataFormat, parse_format
-from tbuda_lab.core.frontend.pybuda import tracer
-from tbuda_lab.core.ops import Add, Divide, Matmul, Multiply, Subtract
+from tbuda_lab.core.frontend.emitter import as_array
+from tbuda_lab.core.frontend.pybuda.tracer import Tracer, active
+from tbuda_lab.core.graph import NodeKind, ShapeError
+from tbuda_lab.core.ops import Add, Divide, Matmul, Multiply, NdOp, Subtract
 
 TORCH_FORMATS: dict[torch.dtype, DataFormat] = {
     torch.float32: parse_format("Float32"),
@@ -156,28 +161,28 @@ class Tensor:
         )
 
     def __add__(self, other: Operand) -> Tensor:
-        return tracer.apply("", Add(), self, other)
+        return apply("", Add(), self, other)
 
     def __radd__(self, other: Operand) -> Tensor:
-        return tracer.apply("", Add(), other, self)
+        return apply("", Add(), other, self)
 
     def __sub__(self, other: Operand) -> Tensor:
-        return tracer.apply("", Subtract(), self, other)
+        return apply("", Subtract(), self, other)
 
     def __rsub__(self, other: Operand) -> Tensor:
-        return tracer.apply("", Subtract(), other, self)
+        return apply("", Subtract(), other, self)
 
     def __mul__(self, other: Operand) -> Tensor:
-        return tracer.apply("", Multiply(), self, other)
+        return apply("", Multiply(), self, other)
 
     def __rmul__(self, other: Operand) -> Tensor:
-        return tracer.apply("", Multiply(), other, self)
+        return apply("", Multiply(), other, self)
 
     def __truediv__(self, other: Operand) -> Tensor:
-        return tracer.apply("", Divide(), self, other)
+        return apply("", Divide(), self, other)
 
     def __matmul__(self, other: Operand) -> Tensor:
-        return tracer.apply("", Matmul(), self, other)
+        return apply("", Matmul(), self, other)
 
     def __repr__(self) -> str:
         content = f" = {self._value!r}" if self._value is not None else f" of node {self.node!r}" if self.node else ""
@@ -281,3 +286,52 @@ def to_pt_tensors(tensors: Any) -> tuple[torch.Tensor, ...]:
     """Torch tensors of a tuple, list or single tensor of any kind."""
     many = tensors if isinstance(tensors, tuple | list) else (tensors,)
     return tuple(to_torch(t) for t in many)
+
+
+def node_of(tracer: Tracer, operand: Any, consumer: str, port: int) -> str:
+    """Node of an operand: the traced one, or a PARAMETER or CONSTANT made for it (once)."""
+    if isinstance(operand, bool | int | float):
+        return tracer.emit.constant(float(operand), tracer.graph.unique(f"input_{port}_{consumer}"))
+    if isinstance(operand, torch.Tensor):
+        operand = Tensor.create_from_torch(operand, constant=True)
+    if not isinstance(operand, Tensor):
+        raise ModelError(f"operand {port} of {consumer!r} is a {type(operand).__name__}; ops take tensors and numbers")
+    if operand.node is not None and operand.node in tracer.graph:
+        return operand.node
+    entry = tracer.leaves.get(id(operand))
+    if entry is not None:
+        return entry[0]
+    if isinstance(operand, Parameter):
+        name = operand.get_name() or f"input_{port}_{consumer}"
+        node = tracer.emit.leaf(NodeKind.PARAMETER, name, operand.shape, as_array(operand.fill()))
+        if operand.dev_data_format is not None:
+            tracer.graph[node].df = operand.dev_data_format
+    else:
+        name = operand.leaf_name.format(port=port, consumer=consumer)
+        node = tracer.emit.constant(operand.value(), tracer.graph.unique(name))
+    tracer.leaves[id(operand)] = (node, operand)
+    return node
+
+
+def _record(tracer: Tracer, name: str, op: NdOp, operands: tuple[Any, ...], source_op: str) -> Tensor:
+    tracer.emit.origin = tracer.origin(source_op)
+    full = tracer.name_for(name, op.type)
+    nodes = [node_of(tracer, x, full, port) for port, x in enumerate(operands)]
+    try:
+        tracer.emit.op(op, *nodes, name=full)
+    except ShapeError as error:
+        raise ModelError(f"op {full!r} at {tracer.emit.origin.location}: {error}") from None
+    return Tensor(tracer.graph[full].shape, node=full)
+
+
+def apply(name: str, op: NdOp, *operands: Any, source_op: str = "") -> Tensor:
+    """The result of an op: a node of the active trace, or a value computed now. Raises `ModelError` for bad shapes."""
+    tracer = active()
+    if tracer is not None:
+        return _record(tracer, name, op, operands, source_op or f"pybuda.op.{type(op).__name__}")
+    values = [torch.tensor([float(x)]) if isinstance(x, bool | int | float) else to_torch(x) for x in operands]
+    try:
+        op.infer(*(tuple(v.shape) for v in values))
+    except ShapeError as error:
+        raise ModelError(f"{type(op).__name__}{f' {name!r}' if name else ''}: {error}") from None
+    return Tensor.create_from_torch(op.evaluate(*values))
