@@ -13,11 +13,9 @@ import torch
 
 from tbuda_lab._version import __version__
 from tbuda_lab.samba import directives, functional, graph, nn, optim, sambaloader, utils
+from tbuda_lab.samba.session import SESSION as session  # over the module of that name
 from tbuda_lab.samba.session import SambaSession
 from tbuda_lab.samba.tensor import SambaParameter, SambaTensor, name_parameters
-
-session = SambaSession()
-"""The session of this process."""
 
 
 def from_torch_tensor(

@@ -26,7 +26,7 @@ NUMBERS = ("lr", "momentum", "weight_decay", "p")
 
 
 class SambaSession:
-    """One process's view of the device. `samba.session` is the one that programs use."""
+    """One process's view of the device. Programs use `SESSION`."""
 
     def __init__(self, pef_path: str = "") -> None:
         self.pef_path = pef_path
@@ -555,3 +555,7 @@ def _unknown(call: str, others: Mapping[str, Any]) -> None:
     """Arguments that nothing here reads: told, never passed over in silence."""
     if others:
         warnings.warn(f"session.{call}: no effect here: {', '.join(sorted(others))}", stacklevel=3)
+
+
+SESSION = SambaSession()
+"""The session of this process, which programs know as `samba.session`."""

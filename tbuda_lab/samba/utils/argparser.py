@@ -13,6 +13,8 @@ from typing import Any
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import yaml_map
 from tbuda_lab.samba.sambaflow.logging import LEVELS, set_level
+from tbuda_lab.samba.session import SESSION
+from tbuda_lab.samba.utils.calls import set_seed
 
 AddArguments = Callable[[argparse.ArgumentParser], Any]
 COMPILES = (
@@ -139,23 +141,21 @@ def parse_yaml_to_args(path: str, args: argparse.Namespace) -> argparse.Namespac
 def _apply(arguments: argparse.Namespace) -> None:
     """The session's own settings, the logger and, with `SAMBA_SEED` in the environment, the generators follow the
     command line. Raises `InputError` for a seed that is no whole number."""
-    from tbuda_lab import samba
-
     world_size = getattr(arguments, "world_size", 1)
     if world_size < 1:
         raise InputError(f"--world-size is at least 1, not {world_size}")
     if seed := os.environ.get("SAMBA_SEED", ""):
         if not seed.strip().isdecimal() or int(seed) >= 2**32:
             raise InputError(f"SAMBA_SEED is a whole number below 2^32, not {seed!r}")
-        samba.utils.set_seed(int(seed))
+        set_seed(int(seed))
     set_level(getattr(arguments, "log_level", "warning"))
-    samba.session.settings |= {name: getattr(arguments, name) for name in COMPILES if hasattr(arguments, name)} | {
+    SESSION.settings |= {name: getattr(arguments, name) for name in COMPILES if hasattr(arguments, name)} | {
         "world_size": world_size,
         "strict": bool(getattr(arguments, "strict", False)),
         "data_parallel_mode": getattr(arguments, "data_parallel_mode", "normal"),
     }
     if getattr(arguments, "enable_profiler", False) or getattr(arguments, "profiler_trace", None):
-        samba.session.start_samba_profile()
-        samba.session.atexit_register(
-            samba.session.end_samba_profile, getattr(arguments, "profiler_trace", None) or "samba_profile.json"
+        SESSION.start_samba_profile()
+        SESSION.atexit_register(
+            SESSION.end_samba_profile, getattr(arguments, "profiler_trace", None) or "samba_profile.json"
         )

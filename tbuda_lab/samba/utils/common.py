@@ -6,6 +6,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from tbuda_lab.samba.session import SESSION
+from tbuda_lab.samba.utils.calls import measure_performance, trace_graph
+
 
 def common_app_driver(
     args: argparse.Namespace,
@@ -20,11 +23,8 @@ def common_app_driver(
 ) -> Any:
     """`compile` returns the path of the PEF, `measure-performance` its figures. Raises `ValueError` for another
     command."""
-    from tbuda_lab import samba
-    from tbuda_lab.samba import utils
-
     if args.command == "compile":
-        return samba.session.compile(
+        return SESSION.compile(
             model,
             inputs,
             optim,
@@ -36,8 +36,8 @@ def common_app_driver(
             **others,
         )
     if args.command == "measure-performance":
-        utils.trace_graph(model, inputs, optim, init_output_grads=init_output_grads, pef=args.pef)
-        return utils.measure_performance(
+        trace_graph(model, inputs, optim, init_output_grads=init_output_grads, pef=args.pef)
+        return measure_performance(
             model,
             inputs,
             batch_size=args.batch_size,
