@@ -29,6 +29,10 @@ class SambaSession:
     """One process's view of the device. Programs use `SESSION`."""
 
     def __init__(self, pef_path: str = "") -> None:
+        self.reset(pef_path)
+
+    def reset(self, pef_path: str = "") -> None:
+        """Begin anew, with no graph, no settings and no tensors in regions: for a second program in one process."""
         self.pef_path = pef_path
         self.settings: dict[str, Any] = {}
         self.buffer_dict: dict[str, torch.Tensor] = {}

@@ -99,7 +99,7 @@ def test_run_trains_as_torch_does(folder: Path) -> None:
 def here(folder: Path, torchvision: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """For a script in this process: its folder, its torchvision, a session of its own."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(samba, "session", samba.SambaSession())
+    samba.session.reset()
 
 
 @pytest.mark.usefixtures("here")
@@ -132,8 +132,8 @@ class SmallLeNet(torch.nn.Module):
         return self.criterion(logits, label), logits
 
 
-def test_a_step_of_lenet_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samba, "session", samba.SambaSession())
+def test_a_step_of_lenet_is_torchs() -> None:
+    samba.session.reset()
     torch.manual_seed(0)
     model, reference = SmallLeNet(), SmallLeNet()
     reference.load_state_dict(model.state_dict())

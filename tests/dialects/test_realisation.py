@@ -76,10 +76,8 @@ def test_strict_mode_names_what_it_refuses() -> None:
         refuse_host(moved)
 
 
-def test_a_compile_prints_and_stores_the_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(samba, "session", samba.SambaSession())
+def test_a_compile_prints_and_stores_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samba.session.reset()
     model = samba.from_torch_model_(Network())
     config = {"output_folder": str(tmp_path), "pef_name": "net", "strict": True}
     path = samba.session.compile(model, sample(), samba.optim.SGD(model.parameters()), config_dict=config)

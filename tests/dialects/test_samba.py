@@ -40,8 +40,8 @@ class LogReg(torch.nn.Module):
 
 
 @pytest.fixture(autouse=True)
-def fresh_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samba, "session", samba.SambaSession())
+def fresh_session() -> None:
+    samba.session.reset()
 
 
 def inputs_of(seed: int = 0) -> list[samba.SambaTensor]:
@@ -281,7 +281,7 @@ def test_graphs_by_their_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     inputs = {name: samba.randn(8, m.in_features, name=f"{name}_in", batch_dim=0) for name, m in modules.items()}
     pef = ""
     for _ in range(2):  # once to compile, once to run
-        samba.session = samba.SambaSession()
+        samba.session.reset()
         outputs = {name: utils.trace_multigraph(samba.from_torch_model(m), inputs[name]) for name, m in modules.items()}
         for name in modules:
             samba.session.add_graph(samba.graph.FwdGraph(inputs[name], outputs[name], name=name))

@@ -19,8 +19,8 @@ from tbuda_lab.samba.utils.argparser import parse_app_args
 
 
 @pytest.fixture(autouse=True)
-def fresh_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samba, "session", samba.SambaSession())
+def fresh_session() -> None:
+    samba.session.reset()
 
 
 def named(tensor: torch.Tensor, name: str, region: str | None = None) -> samba.SambaTensor:

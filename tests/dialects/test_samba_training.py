@@ -18,8 +18,8 @@ Batch = Mapping[str, torch.Tensor]
 
 
 @pytest.fixture(autouse=True)
-def fresh_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samba, "session", samba.SambaSession())
+def fresh_session() -> None:
+    samba.session.reset()
     torch.manual_seed(0)
 
 
@@ -295,7 +295,7 @@ def test_a_checkpoint_holds_the_optimizers_state(make: Callable[[Any, Any], Any]
         for name, value in values.items():
             torch.testing.assert_close(state["state"][number][name], value, rtol=1e-4, atol=1e-6)
 
-    samba.session = samba.SambaSession()
+    samba.session.reset()
     pair.model = samba.from_torch_model_(Small())
     pair.model.load_state_dict(weights)
     pair.optimizer = make(samba.optim, pair.model.parameters())

@@ -20,7 +20,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @pytest.fixture(autouse=True)
 def fresh_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(samba, "session", samba.SambaSession())
+    samba.session.reset()
     monkeypatch.chdir(tmp_path)
 
 

@@ -33,11 +33,10 @@ def sample() -> list[samba.SambaTensor]:
 
 def write_pef(folder: Path, name: str) -> str:
     """Compile the small model for training into a PEF without tracing it. Returns its path."""
-    old, samba.session = samba.session, samba.SambaSession()
+    samba.session.reset()
     model = samba.from_torch_model_(Small())
     config = {"output_folder": str(folder), "pef_name": name}
     pef = samba.session.compile(model, sample(), samba.optim.SGD(model.parameters(), lr=0.1), config_dict=config)
-    samba.session = old
     return pef
 
 
@@ -45,7 +44,7 @@ def write_pef(folder: Path, name: str) -> str:
 def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, torch.nn.Module]:
     """A PEF of a spatial mapping, and its model after a run on two replicas."""
     folder = tmp_path_factory.mktemp("pef")
-    old, samba.session = samba.session, samba.SambaSession()
+    samba.session.reset()
     model = samba.from_torch_model_(Small())
     optimizer = samba.optim.SGD(model.parameters(), lr=0.1)
     config = {"output_folder": str(folder), "pef_name": "small", "mapping": "spatial"}
@@ -53,7 +52,6 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, torch.nn.Mod
     outputs = utils.trace_graph(model, sample(), optimizer, pef=pef, data_parallel_mode="inorder")
     both = [samba.from_torch_tensor(torch.randn(8, 32), name=n, batch_dim=0) for n in ("x", "y")]
     samba.session.run(both, outputs, data_parallel=True, world_size=2)
-    samba.session = old
     return pef, model
 
 
