@@ -71,6 +71,22 @@ CANDIDATE = np.dtype(
 )
 """One row per candidate of an op; refused ones stay in the table with their reason."""
 
+LAYOUT = tuple(
+    [
+        "grid_r",
+        "grid_c",
+        "stream",
+        "stream_r",
+        "stream_c",
+        "mblock_m",
+        "mblock_n",
+        "ublock_r",
+        "ublock_c",
+        "buf_size_mb",
+    ]
+)
+"""Its fields that say on which cores an op runs and how its output leaves them."""
+
 
 @dataclasses.dataclass(frozen=True)
 class OpModels:

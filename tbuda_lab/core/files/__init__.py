@@ -1,6 +1,6 @@
 """Files in and out: written whole or not at all, read only as far as their size is plausible."""
 
-from tbuda_lab.core.files.arrays import parse_npy, read_npz
+from tbuda_lab.core.files.arrays import BROKEN_ARCHIVE, parse_npy, read_npz
 from tbuda_lab.core.files.atomic import (
     atomic_file,
     atomic_text,
@@ -26,6 +26,7 @@ from tbuda_lab.core.files.csv_text import csv_rows, csv_text
 from tbuda_lab.core.files.yaml_text import Fault, Limits, compose_yaml, parse_yaml, yaml_fault, yaml_map
 
 __all__ = [
+    "BROKEN_ARCHIVE",
     "Budget",
     "Fault",
     "Limits",

@@ -36,7 +36,7 @@ bytes."""
 
 _FIELD = re.compile(r"\s*'(descr|fortran_order|shape)'\s*:\s*('[^']{0,20}'|True|False|\([0-9,\sL]*\))\s*(?:,|$)")
 _TYPE = re.compile(r"[<>|=]?[fiubc]\d{1,2}")
-_DAMAGED = (
+BROKEN_ARCHIVE = (
     zipfile.BadZipFile,
     zlib.error,
     struct.error,
@@ -45,11 +45,10 @@ _DAMAGED = (
     RuntimeError,
     ArithmeticError,
     MemoryError,
-    KeyError,
-    LookupError,
-    AttributeError,
-    TypeError,
 )
+"""What the libraries raise about bytes that are no archive: also lengths that no memory and no integer holds, headers
+within headers without end (`RecursionError`), members that are encrypted or packed in ways of later versions."""
+_DAMAGED = (*BROKEN_ARCHIVE, KeyError, LookupError, AttributeError, TypeError)
 
 
 def parse_npy(data: bytes, name: str) -> Array:

@@ -10,9 +10,11 @@ from tbuda_lab.core.graph import NodeKind, Shape
 from tbuda_lab.core.lowering.context import LoweringContext, lowers
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwOp, HwUnary, PackerRelu
 from tbuda_lab.core.lowering.values import TileValue
+from tbuda_lab.core.ops.unary import SFPU
 
 _KEEPS_ZERO = {"nop", "sqrt", "tanh", "gelu", "lrelu", "abs", "power", "sine"}
-_HARDWARE_NAME = {"leaky_relu": "lrelu", "pow": "power", "buffer": "nop"}
+HARDWARE_NAME = {"leaky_relu": "lrelu", "pow": "power", "buffer": "nop"}
+"""By the type of an op what the hardware's op is called, where that is another name."""
 
 
 @lowers("add", "subtract", "multiply", "maximum")
@@ -34,26 +36,11 @@ def binary(ctx: LoweringContext, op: ops.NdOp, operands: list[TileValue], shape:
     )
 
 
-@lowers(
-    "exp",
-    "log",
-    "sqrt",
-    "reciprocal",
-    "sigmoid",
-    "tanh",
-    "gelu",
-    "gelu_derivative",
-    "leaky_relu",
-    "abs",
-    "pow",
-    "sine",
-    "cosine",
-    "buffer",
-)
+@lowers(*SFPU)
 def unary(ctx: LoweringContext, op: ops.NdOp, operands: list[TileValue], shape: Shape) -> TileValue:
     """One op of the SFPU. Padding of zeros stays zero where f(0) = 0."""
     (x,) = operands
-    fn = _HARDWARE_NAME.get(op.type, op.type)
+    fn = HARDWARE_NAME.get(op.type, op.type)
     attributes: dict[str, Any] = {}
     if isinstance(op, (ops.Gelu, ops.GeluDerivative)):
         attributes["approximate"] = op.approximate == "tanh"

@@ -22,9 +22,11 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.graph import TM, Edge, Graph, Node, NodeKind, TileShape, apply_shapes
 from tbuda_lab.core.graph.phases import READ_FROM_QUEUE, WRITES
 from tbuda_lab.core.lowering.context import SPREADS, SUMS
+from tbuda_lab.core.lowering.eltwise import HARDWARE_NAME
 from tbuda_lab.core.lowering.fused_steps import ARITHMETIC, SYMMETRIC, schedules
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwFused, HwMatmul, HwUnary, tile_shape
 from tbuda_lab.core.name_patterns import name_pattern
+from tbuda_lab.core.ops.unary import SFPU
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override, names_meant
 
@@ -37,24 +39,7 @@ _BUFFERS = 2
 MAX_SUMS = 2
 """Sums in a fused op: of each one operand goes to a whole row or column of cores, and no more than two inputs of a
 fused op can (routing.md, N16)."""
-_UNARY = frozenset(
-    (
-        "exp",
-        "log",
-        "sqrt",
-        "reciprocal",
-        "sigmoid",
-        "tanh",
-        "gelu",
-        "gelu_derivative",
-        "lrelu",
-        "abs",
-        "power",
-        "sine",
-        "cosine",
-        "square",
-    )
-)
+_UNARY = frozenset((*(HARDWARE_NAME.get(name, name) for name in SFPU if name != "buffer"), "square"))
 _BINARY = frozenset(("add", "subtract", "multiply", "maximum"))
 _FACTS = ("intermed_df", "acc_df", "fidelity")
 

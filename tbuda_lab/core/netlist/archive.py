@@ -8,16 +8,14 @@ and devices are no members at all.
 from __future__ import annotations
 
 import dataclasses
-import struct
 import tarfile
 import zipfile
-import zlib
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.files import open_file, unpacked_most
+from tbuda_lab.core.files import BROKEN_ARCHIVE, open_file, unpacked_most
 
 MAX_MEMBERS = 200_000
 MAX_UNPACKED = 64 << 30
@@ -36,19 +34,7 @@ _OF_THE_NEXT = (
     tarfile.XGLTYPE,
     tarfile.SOLARIS_XHDTYPE,
 )
-_DAMAGED = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    ValueError,
-    RuntimeError,
-    ArithmeticError,
-    MemoryError,
-)
-"""What the libraries raise about bytes that are no archive: also lengths that no memory and no integer holds, headers
-within headers without end (`RecursionError`), members that are encrypted or packed in ways of later versions."""
+_DAMAGED = (tarfile.TarError, *BROKEN_ARCHIVE)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,23 @@ from tbuda_lab.core.ops.tm import MOVES
 
 Tensor = torch.Tensor
 TINY = 2.0**-126
+SFPU = (
+    "exp",
+    "log",
+    "sqrt",
+    "reciprocal",
+    "sigmoid",
+    "tanh",
+    "gelu",
+    "gelu_derivative",
+    "leaky_relu",
+    "abs",
+    "pow",
+    "sine",
+    "cosine",
+    "buffer",
+)
+"""Types of the ops with one operand that the device computes element by element, each as one op."""
 """The smallest normal float32: stands in for zero under a logarithm."""
 
 

@@ -132,6 +132,7 @@ class _EnumKind(Kind):
     """Kinds whose value is the name of a member of an enumeration. PyBuda sets them by regular expressions of names."""
 
     name: str
+    addresses: ClassVar[str] = "nodes"
     keyword: ClassVar[str] = ""
     what: ClassVar[str] = ""
     members: ClassVar[type[DataFormat] | type[MathFidelity]]
@@ -162,12 +163,11 @@ class OutputFormat(_EnumKind):
     """The data format of an op's output."""
 
     name: str
-    kind: ClassVar[str] = "data_format"
-    turn: ClassVar[int] = 1
-    addresses: ClassVar[str] = "nodes"
-    keyword: ClassVar[str] = "output_df"
-    what: ClassVar[str] = "data format"
-    members: ClassVar[type[DataFormat] | type[MathFidelity]] = DataFormat
+    kind = "data_format"
+    turn = 1
+    keyword = "output_df"
+    what = "data format"
+    members = DataFormat
 
     @classmethod
     def obtained_value(cls, got: CompileFacts, value: Any) -> Any:
@@ -179,12 +179,11 @@ class Fidelity(_EnumKind):
     """The math fidelity of an op."""
 
     name: str
-    kind: ClassVar[str] = "math_fidelity"
-    turn: ClassVar[int] = 2
-    addresses: ClassVar[str] = "nodes"
-    keyword: ClassVar[str] = "math_fidelity"
-    what: ClassVar[str] = "fidelity"
-    members: ClassVar[type[DataFormat] | type[MathFidelity]] = MathFidelity
+    kind = "math_fidelity"
+    turn = 2
+    keyword = "math_fidelity"
+    what = "fidelity"
+    members = MathFidelity
 
     @classmethod
     def obtained_value(cls, got: CompileFacts, value: Any) -> Any:

@@ -9,6 +9,7 @@ from tbuda_lab.core.graph import Graph, Node, NodeKind, Shape
 from tbuda_lab.core.graph.phases import ROLE, WRITES
 from tbuda_lab.core.ops import Matmul
 from tbuda_lab.core.ops.reduce import Reduce
+from tbuda_lab.core.ops.unary import SFPU
 from tbuda_lab.core.passes.base import is_stored
 from tbuda_lab.core.passes.long_rows.pieces import (
     FEW_ROWS,
@@ -21,29 +22,7 @@ from tbuda_lab.core.passes.long_rows.pieces import (
     strip,
 )
 
-ELEMENTWISE = frozenset(
-    (
-        "exp",
-        "log",
-        "sqrt",
-        "reciprocal",
-        "sigmoid",
-        "tanh",
-        "gelu",
-        "gelu_derivative",
-        "leaky_relu",
-        "abs",
-        "pow",
-        "sine",
-        "cosine",
-        "buffer",
-        "relu",
-        "add",
-        "subtract",
-        "multiply",
-        "maximum",
-    )
-)
+ELEMENTWISE = frozenset((*SFPU, "relu", "add", "subtract", "multiply", "maximum"))
 REDUCTIONS = frozenset(("reduce_sum", "reduce_avg", "reduce_max"))
 
 

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tbuda_lab.core.balancer.types import OpModels
+from tbuda_lab.core.balancer.types import LAYOUT, OpModels
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.placer.model.problem import Problem
@@ -118,21 +118,7 @@ def _same_row(table: OpModels, old: OpModels, row: int) -> int | None:
     if table.signature == old.signature:
         return row
     same = table.legal()
-    for field in (
-        "grid_r",
-        "grid_c",
-        "stream",
-        "stream_r",
-        "stream_c",
-        "mblock_m",
-        "mblock_n",
-        "ublock_r",
-        "ublock_c",
-        "m_k",
-        "u_kt",
-        "buf_size_mb",
-        "prologue",
-    ):
+    for field in (*LAYOUT, "m_k", "u_kt", "prologue"):
         same = same[table.rows[field][same] == old.rows[field][row]]
     return int(same[0]) if len(same) else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,18 @@ from tbuda_lab.core.netlist.cores.router import router_streams
 from tbuda_lab.core.netlist.cores.usage import core_buffers
 from tbuda_lab.core.netlist.routing.edge import MOST_TILES
 from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step
+
+
+class OpQueues(NamedTuple):
+    """What an op reads from queues and writes to them.
+
+    read: by operand the queue that it is read from, where it is not made in the same epoch, and of a picker by kind
+    those of its tiles and encoding; ahead: which of them are preloaded; written: queues and rams that the op writes.
+    """
+
+    read: Mapping[int | str, QueuePlacement]
+    ahead: frozenset[int | str]
+    written: Sequence[QueuePlacement]
 
 
 class CoreLoads:
@@ -48,41 +60,24 @@ class CoreLoads:
         self.graph, self.models, self.placed, self.users = graph, models, placed, users
         self.orders, self.device, self.input_tiles = orders, device, input_tiles
 
-    def of(
-        self,
-        op: str,
-        queues: Mapping[int | str, QueuePlacement],
-        ahead: frozenset[int | str],
-        written: Sequence[QueuePlacement],
-        input_count: int,
-    ) -> tuple[int, int]:
+    def of(self, op: str, queues: OpQueues, input_count: int) -> tuple[int, int]:
         """(streams, the greater of what the router and the pipe generator count on a core; bytes of the fullest core
-        without the headers of tiles).
-
-        queues: by operand the queue that it is read from, where it is not made in the same epoch, and of a picker by
-        kind those of its tiles and encoding; ahead: which of them are preloaded; written: queues and rams that the op
-        writes. Where the lists are too long to be written down, no streams and the bytes of the candidate."""
-        key = self._key(op, queues, ahead, written, input_count)
+        without the headers of tiles). Where the lists are too long to be written down, no streams and the bytes of the
+        candidate."""
+        key = self._key(op, queues, input_count)
         entry = self.known.get(key)
         if entry is None:
-            entry = self.known[key] = self._count(op, queues, ahead, written, input_count)
+            entry = self.known[key] = self._count(op, queues, input_count)
         return entry
 
-    def _key(
-        self,
-        op: str,
-        queues: Mapping[int | str, QueuePlacement],
-        ahead: frozenset[int | str],
-        written: Sequence[QueuePlacement],
-        input_count: int,
-    ) -> tuple[object, ...]:
+    def _key(self, op: str, queues: OpQueues, input_count: int) -> tuple[object, ...]:
         """All that a count follows from."""
-        layouts = [(port, q.grid, q.t, q.mblock, q.ublock, q.ublock_order) for port, q in queues.items()]
-        taken = [(q.grid, q.t, q.mblock, q.ublock, q.ublock_order) for q in written]
+        layouts = [(port, q.grid, q.t, q.mblock, q.ublock, q.ublock_order) for port, q in queues.read.items()]
+        taken = [(q.grid, q.t, q.mblock, q.ublock, q.ublock_order) for q in queues.written]
         sources = [self._candidate(edge.source) for edge in self.graph[op].inputs]
         readers = [(self._candidate(name), port) for name, port in self._readers(op)]
         parts = tuple(layouts), tuple(taken), tuple(sources), tuple(readers)
-        return self._candidate(op), ahead, input_count, *parts
+        return self._candidate(op), queues.ahead, input_count, *parts
 
     def _candidate(self, op: str) -> tuple[object, ...]:
         """What an op is as a neighbour; nothing of what is no op."""
@@ -101,15 +96,8 @@ class CoreLoads:
             and port not in queued_ports(self.graph[name])
         ]
 
-    def _count(
-        self,
-        op: str,
-        queues: Mapping[int | str, QueuePlacement],
-        ahead: frozenset[int | str],
-        written: Sequence[QueuePlacement],
-        input_count: int,
-    ) -> tuple[int, int]:
-        described = self.describe(op, queues, ahead, written)
+    def _count(self, op: str, queues: OpQueues, input_count: int) -> tuple[int, int]:
+        described = self.describe(op, queues)
         if described is None:
             profile, rows = self._row(op)
             return 0, int(rows["l1_total"][0]) - profile.headers
@@ -119,24 +107,18 @@ class CoreLoads:
         most = max(int(router_streams(core, readers, input_count, arch).max()), int(cores.streams.max()))
         return most, int(cores.total.max())
 
-    def describe(
-        self,
-        op: str,
-        queues: Mapping[int | str, QueuePlacement],
-        ahead: frozenset[int | str],
-        written: Sequence[QueuePlacement],
-    ) -> tuple[CoreOp, tuple[CoreOperand, ...]] | None:
+    def describe(self, op: str, queues: OpQueues) -> tuple[CoreOp, tuple[CoreOperand, ...]] | None:
         """The op, and the operands of what reads it, as `netlist.cores` takes them; see `of`."""
         count = len(self.graph[op].inputs)
-        operands = [self._operand(op, port, queues.get(port), port in ahead) for port in range(count)]
+        operands = [self._operand(op, port, queues.read.get(port), port in queues.ahead) for port in range(count)]
         if isinstance(self.graph[op].op, HwSparseMatmul):
-            operands = self._picker(op, queues, ahead, operands[0])
+            operands = self._picker(op, queues, operands[0])
         readers = [self._operand(name, port, None, False) for name, port in self._readers(op)]
         if None in operands or None in readers or not operands:
             return None
         core = self._core(op, [operand for operand in operands if operand is not None])
         if readers and not core.untilized:
-            readers += [CoreOperand(self._made(op), (), _writes(queue), 1) for queue in written]
+            readers += [CoreOperand(self._made(op), (), _writes(queue), 1) for queue in queues.written]
         return core, tuple(reader for reader in readers if reader is not None)
 
     def _row(self, op: str) -> tuple[OpProfile, np.ndarray]:
@@ -164,24 +146,18 @@ class CoreLoads:
             )
         )
 
-    def _picker(
-        self,
-        op: str,
-        queues: Mapping[int | str, QueuePlacement],
-        ahead: frozenset[int | str],
-        activation: CoreOperand | None,
-    ) -> list[CoreOperand | None]:
+    def _picker(self, op: str, queues: OpQueues, activation: CoreOperand | None) -> list[CoreOperand | None]:
         """The operands of a sparse matmul in the netlist's order: sparse tiles, activation, encoding."""
         _, rows = self._row(op)
         plain = _whole(reader(self._row(op)[0], 0, rows, self.orders.get(op, "r")))
         columns = int(rows["grid_c"][0])
         parts: list[CoreOperand | None] = []
         for port, kind in ((0, "sparse_tiles"), (2, "sparse_encoding")):
-            source = _stored(queues[kind])
+            source = _stored(queues.read[kind])
             steps: tuple[Step, ...] = (("c", columns),) if columns > 1 or port == 2 else ()
             read = dataclasses.replace(plain, port=port, tiles=source.tiles)
-            tile = tile_bytes(queues[kind].df, align=self.device.tile_align)
-            parts.append(_known(CoreOperand(source, steps, read, tile, kind in ahead)))
+            tile = tile_bytes(queues.read[kind].df, align=self.device.tile_align)
+            parts.append(_known(CoreOperand(source, steps, read, tile, kind in queues.ahead)))
         return [parts[0], activation, parts[1]]
 
     def _made(self, op: str) -> Source:

@@ -35,7 +35,7 @@ from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides.places import QueuePin
 from tbuda_lab.core.placer.memory.addresses import Addresses
-from tbuda_lab.core.placer.memory.core_streams import SPARSE_KINDS, CoreLoads
+from tbuda_lab.core.placer.memory.core_streams import SPARSE_KINDS, CoreLoads, OpQueues
 from tbuda_lab.core.placer.memory.dram import align
 from tbuda_lab.core.placer.memory.host_link import Reader, prefetch_grid, reads_few
 
@@ -155,17 +155,20 @@ class QueuePlanner:
         """By op the (streams, bytes without the headers of tiles) of its fullest core, as `CoreLoads.of` says."""
         refused = {queue for _, _, queue in self.refused_preloads()}
         return {
-            op: self._core_loads.of(op, *self._queues_of(op, refused), self._written_by(op), self._inputs(op))
+            op: self._core_loads.of(op, self._op_queues(op, *self._queues_of(op, refused)), self._inputs(op))
             for op in self.placed
         }
 
     def _inputs(self, op: str) -> int:
         return inputs_of_run(self._direction(op), self.options.microbatch)
 
+    def _op_queues(self, op: str, read: Mapping[int | str, QueuePlacement], ahead: frozenset[int | str]) -> OpQueues:
+        return OpQueues(read, ahead, self._written_by(op))
+
     def _crowds(self, op: str, queues: Mapping[int | str, QueuePlacement], ahead: frozenset[int | str]) -> bool:
         """Whether an op has too few streams, or too little L1, with these operands preloaded."""
         profile, room = self._reader(op, 0)[0], self.device.l1_usable
-        streams, size = self._core_loads.of(op, queues, ahead, self._written_by(op), self._inputs(op))
+        streams, size = self._core_loads.of(op, self._op_queues(op, queues, ahead), self._inputs(op))
         return streams > MAX_PREFETCH_STREAMS or size > room - profile.headers
 
     def _queues_of(

@@ -9,22 +9,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from tbuda_lab.core.balancer.bandwidth import dram_divider, dram_rate
+from tbuda_lab.core.balancer.types import LAYOUT
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.segment import Segment, choose_rows, measure
 from tbuda_lab.core.placer.stalls.epoch_throughput import throughputs
 
-_LAYOUT = (
-    "grid_r",
-    "grid_c",
-    "stream",
-    "stream_r",
-    "stream_c",
-    "mblock_m",
-    "mblock_n",
-    "ublock_r",
-    "ublock_c",
-    "buf_size_mb",
-)
 _ROUNDS = 24
 _WORTH = 0.999
 
@@ -168,7 +157,7 @@ def _others(problem: Problem, op: int, row: int) -> list[int]:
         return entry
     mine = table.rows[row]
     same = legal
-    for field in _LAYOUT:
+    for field in LAYOUT:
         same = same[table.rows[field][same] == mine[field]]
     same = same[table.rows["prologue"][same] != mine["prologue"]]
     order = same[np.lexsort((same, table.rows["cycles"][same]))]
