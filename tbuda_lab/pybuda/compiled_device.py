@@ -19,7 +19,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import BatchError, ModelError, PipelineError, UnsupportedOp, not_supported
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import as_tensor, elements
-from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyBudaModule, PyTorchModule
+from tbuda_lab.core.frontend.pybuda import Module, Parameter, PyTorchModule
 from tbuda_lab.core.frontend.pybuda.tensor import TORCH_FORMATS
 from tbuda_lab.core.frontend.torch_model.export import set_evaluation
 from tbuda_lab.core.graph import Graph, NodeKind
@@ -116,6 +116,7 @@ class CompiledDevice(SubgraphDevice):
         self.fp32_fallback = fp32_fallback
         self.chip_ids = list(chip_ids) if chip_ids is not None else list(range(num_chips or 1))
         self._compiled_state: tuple[Any, ...] = ()
+        self._compiled_contents: list[Any] = []
         self._compiled_shapes: tuple[Any, ...] = ()
         self.compiled_sample: Inputs | None = None
         """The inputs that one graph was compiled for; None for subgraphs and training."""
@@ -160,9 +161,10 @@ class CompiledDevice(SubgraphDevice):
     def compile_for_inputs(self, sample: Inputs, microbatch_size: int = 1) -> CompileResult:
         """Compile for inputs like `sample`, unless that has been done and nothing has changed since. microbatch_size:
         how many of them one pass of the program takes."""
-        state, shapes = self._state(), (microbatch_size, *_shapes(sample))
-        if self._result is not None and (state, shapes) == (self._compiled_state, self._compiled_shapes):
+        shapes = (microbatch_size, *_shapes(sample))
+        if self._result is not None and shapes == self._compiled_shapes and self._is_current():
             return self._result
+        state, contents = self._state(), self._contents()
         if self.device_mode is DeviceMode.RunOnly:
             raise PipelineError(
                 f"device {self.name!r} is RunOnly and has nothing compiled for these inputs: take CompileAndRun, or "
@@ -177,7 +179,7 @@ class CompiledDevice(SubgraphDevice):
             self.trainer = self.training()
             self.trainer.prepare(sample, None, True, 1)
             assert self._result is not None
-            self._compiled_state, self._compiled_shapes = state, shapes
+            self._compiled_state, self._compiled_contents, self._compiled_shapes = state, contents, shapes
             return self._result
         for module in self.modules:
             if isinstance(module, PyTorchModule):
@@ -194,7 +196,8 @@ class CompiledDevice(SubgraphDevice):
         options = dataclasses.replace(options, default_df_override=self._format(graph, options))
         options = with_fractures(graph, options)
         self._result = self.compile_in_sections(graph, options, settings)
-        self._compiled_state, self._compiled_shapes, self._microbatch = state, shapes, microbatch
+        self._compiled_state, self._compiled_contents, self._compiled_shapes = state, contents, shapes
+        self._microbatch = microbatch
         self.compiled_sample = None if self.has_subgraphs else sample
         self._batch = microbatch_of(sample) * microbatch_size
         write_files(self._result, self.file_stem, settings)
@@ -267,10 +270,18 @@ class CompiledDevice(SubgraphDevice):
         return device_format(chosen, self.spec, options)
 
     def _state(self) -> tuple[Any, ...]:
-        """Everything but the inputs that a compile depends on: it is done again when, and only when, this changes."""
-        states = tuple((id(m), m.state) for m in self.modules if isinstance(m, PyBudaModule | PyTorchModule))
+        """What a compile depends on beside inputs and the modules' contents; writes to weights as far as they are
+        counted."""
+        states = tuple((id(m), m.state) for m in self.modules)
         settings = config._get_global_compiler_config()
         return states, repr(settings), repr(environment()), self.arch, tuple(self.chip_ids)
+
+    def _contents(self) -> list[Any]:
+        return [module.contents for module in self.modules]
+
+    def _is_current(self) -> bool:
+        """Whether nothing that a compile depends on has changed since; inputs are not looked at."""
+        return self._state() == self._compiled_state and self._contents() == self._compiled_contents
 
     def _check_batch(self, inputs: Inputs) -> None:
         microbatch = microbatch_of(inputs)
@@ -336,7 +347,8 @@ class CompiledDevice(SubgraphDevice):
                 )
                 self._hosted = HostRunner(self.trace(sample))
                 self._result = self._runner = self._split = None
-                self._compiled_state, self._batch = self._state(), microbatch_of(sample)
+                self._compiled_state, self._compiled_contents = self._state(), self._contents()
+                self._batch = microbatch_of(sample)
                 return
             allowed &= len(self.modules) == 1
             if not allowed or not isinstance(module, PyTorchModule) or not depends_on_data(error):
@@ -351,7 +363,7 @@ class CompiledDevice(SubgraphDevice):
             options = dataclasses.replace(options, default_df_override=self._format(Graph("none"), options))
             self._hosted = BrokenModel(set_evaluation(module.module), self.spec, options)
             self._result = self._runner = self._split = None
-            self._compiled_state, self._batch = self._state(), 0
+            self._compiled_state, self._compiled_contents, self._batch = self._state(), self._contents(), 0
 
     def run_forward(self, inputs: Inputs) -> Outputs:
         depth = config._get_global_compiler_config().effective("compile_depth")
@@ -362,7 +374,7 @@ class CompiledDevice(SubgraphDevice):
             )
         if self.has_subgraphs:
             return self.run_subgraph(inputs, 0)
-        if (self._result is None and self._hosted is None) or self._state() != self._compiled_state:
+        if (self._result is None and self._hosted is None) or not self._is_current():
             self._compile_or_break(inputs)
         if self._hosted is not None:
             return self._run_hosted(inputs)
@@ -417,7 +429,7 @@ class CompiledDevice(SubgraphDevice):
         return self._caches.write(self._result.graph, tuple(inputs), outputs, loops, start)
 
     def subgraph_runner(self, inputs: Inputs) -> Runner:
-        stale, several = self._result is None or self._state() != self._compiled_state, len(self.modules) > 1
+        stale, several = self._result is None or not self._is_current(), len(self.modules) > 1
         if stale and several:
             what = "are not compiled" if self._result is None else "were compiled for other settings or other weights"
             raise PipelineError(

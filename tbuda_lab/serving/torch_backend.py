@@ -17,6 +17,7 @@ from tbuda_lab.core.errors import InputError, ModelError, TbudaError, Unsupporte
 from tbuda_lab.core.formats import parse_format
 from tbuda_lab.core.frontend import from_any
 from tbuda_lab.core.frontend.inputs import elements, feeds
+from tbuda_lab.core.frontend.torch_model.state import fingerprint
 from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
@@ -101,7 +102,7 @@ class CompiledGraph:
             inputs = [a for k, a in enumerate(args) if not self._is_weight(k, a)]
             tensors = [a for a in inputs if isinstance(a, torch.Tensor)]
             key = tuple((tuple(a.shape), a.dtype) if isinstance(a, torch.Tensor) else a for a in inputs)
-            key += tuple((id(a), a._version) for k, a in enumerate(args) if self._is_weight(k, a))
+            key += tuple((id(a), fingerprint(a)) for k, a in enumerate(args) if self._is_weight(k, a))
             if key not in self._compiled:
                 self._compiled[key] = self._compile(args, tensors)
             runs, template = self._compiled[key]

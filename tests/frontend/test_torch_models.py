@@ -12,11 +12,14 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import InputError, ModelError
+from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
+from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import feeds, from_torch, reference
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.ops.evaluate import evaluate
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.session import Session
 from tests import models
 from tests.frontend.ops_zoo import Fn
 
@@ -199,6 +202,62 @@ def test_none_numbers_and_nested_inputs() -> None:
     fed = feeds(graph, (x, None, 3.0, {"h": [a, b]}))
     torch.testing.assert_close(evaluate(graph, fed)["model.output_0"], x * 3 + a - b)
     assert feeds(graph, {"states": {"h": [a, b]}, "x": x}).keys() == fed.keys()
+
+
+A, B, C = torch.tensor([[1.0, -2.0]]), torch.tensor([[5.0, 0.5]]), torch.tensor([[-3.0, 4.0]])
+KEYED: dict[str, tuple[Callable[..., torch.Tensor], tuple[object, ...], tuple[object, ...]]] = {
+    "dict": (lambda d: d["b"] - d["a"], ({"b": A, "a": B},), ({"a": B, "b": A},)),
+    "dicts with others beside them": (
+        lambda d, x, e: d["b"] - d["a"] * x + e["q"]["r"],
+        ({"b": A, "a": B}, C, {"q": {"s": None, "r": B}}),
+        ({"a": B, "b": A}, C, {"q": {"r": B, "s": None}}),
+    ),
+    "in a list": (
+        lambda parts: parts[0]["b"] - parts[0]["a"] * parts[1]["a"],
+        ([{"b": A, "a": B}, {"a": C}],),
+        ([{"a": B, "b": A}, {"a": C}],),
+    ),
+    "many arguments": (
+        lambda *parts: parts[0]["b"] - parts[0]["a"] * parts[1]["a"],
+        ({"b": A, "a": B}, {"a": C}),
+        ({"a": B, "b": A}, {"a": C}),
+    ),
+    "lists and tuples": (lambda p, x: p[0] - p[1] * x, ([A, B], C), ((A, B), C)),
+}
+"""Models of nested arguments: traced on the first inputs, fed with the same values in another order of keys."""
+
+
+@pytest.mark.parametrize("name", KEYED)
+def test_values_of_a_dict_go_by_their_keys(name: str) -> None:
+    model, first, later = KEYED[name]
+    graph = from_torch(Fn(model), first)
+    for given in (first, later):
+        (got,) = evaluate(graph, feeds(graph, given)).values()
+        torch.testing.assert_close(got, model(*first))
+
+
+def test_a_dict_of_other_keys_is_refused() -> None:
+    graph = from_torch(Fn(lambda d: d["b"] - d["a"]), ({"b": A, "a": B},))
+    with pytest.raises(InputError, match=r"holds \['a'\], \['c'\]; the model was traced with"):
+        feeds(graph, ({"a": B, "c": A},))
+
+
+class Asserts(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((x < 2.5).all(), "x is large")
+        return x * 2
+
+
+def test_what_a_model_asserts_of_values_is_looked_at() -> None:
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session(Asserts(), (torch.zeros(1, 4),), options=options, cache=False)
+    assert torch.equal(session.run([(torch.ones(1, 4),)])[0][0], 2 * torch.ones(1, 4))
+    with pytest.raises(InputError, match="that is not so: x is large"):
+        session.run([(torch.full((1, 4), 3.0),)])
+    with pytest.raises(UnsupportedOp, match="cannot assert"):
+        Session.for_training(
+            nn.Sequential(nn.Linear(4, 4), Asserts()), (torch.zeros(1, 4),), nn.MSELoss(), torch.zeros(1, 4)
+        ).compile()
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ EXTRA = [
 HOST = (
     "embedding",
     "embedding_bag",
+    "assertion",
     "check_indices",
     "one_hot",
     "remainder",

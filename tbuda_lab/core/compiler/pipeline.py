@@ -140,6 +140,10 @@ class Pipeline:
         self._emitted = LruCache(8)
         self._checks = LruCache(8)  # what the check found in them
 
+    def anew(self) -> Pipeline:
+        """One like it, for another graph, with nothing kept yet."""
+        return Pipeline(self.device, self.keep_epochs, self.cache, self.chains)
+
     def _count(self, stage: str, times: int = 1) -> None:
         self.runs[stage] = self.runs.get(stage, 0) + times
 

@@ -15,6 +15,7 @@ from tbuda_lab.core.frontend.pybuda import ForeignModule, Module, PyTorchModule,
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import traced_mode
 from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
+from tbuda_lab.core.frontend.torch_model.state import contents
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.ops.evaluate import evaluate
@@ -40,6 +41,15 @@ def from_any(
         "PyTorchModule, an ONNX model or its file, a TFLite file, a Keras model, or a Graph (a JAX function: in a "
         "JaxModule)"
     )
+
+
+def contents_of(model: Any) -> Any:
+    """What a model answers by beside its inputs, as a value that can be compared; () for what does not change."""
+    if isinstance(model, list | tuple):
+        return tuple(map(contents_of, model))
+    if isinstance(model, torch.nn.Module):
+        return contents(model)
+    return model.contents if isinstance(model, Module) else ()
 
 
 def reference(model: Any, inputs: Any) -> list[torch.Tensor]:

@@ -260,7 +260,7 @@ def feeds_of(nodes: Sequence[Node], inputs: Any) -> dict[str, torch.Tensor]:
     else:
         many = inputs if isinstance(inputs, tuple | list) else (inputs,)
         if not all(isinstance(v, torch.Tensor) for v in many):
-            many = pytree.tree_leaves(list(many))
+            many = _leaves_in_order(nodes, many)
         tensors = [t for v in many if isinstance(t := as_tensor(v), torch.Tensor)]
         if len(tensors) != len(nodes):
             names = ", ".join(f"{n.name} {tuple(n.shape)}" for n in nodes)
@@ -272,6 +272,25 @@ def feeds_of(nodes: Sequence[Node], inputs: Any) -> dict[str, torch.Tensor]:
             raise InputError(f"input {node.name!r} is on the meta device and has no values; make it on the CPU")
     _check_microbatch(nodes, by_name)
     return {node.name: _as_traced(node, by_name[node.name]) for node in nodes}
+
+
+def _leaves_in_order(nodes: Sequence[Node], inputs: Sequence[Any]) -> list[Any]:
+    """What arguments hold, in the order of the inputs of the trace. The values of a dict, which may come in another
+    order than the one that was traced, go by their keys. Raises `InputError` for other keys."""
+    result: list[Any] = []
+    for value in inputs:
+        leaves = pytree.tree_flatten_with_path(value)[0]
+        held = {pytree.keystr(key): t for key, v in leaves if isinstance(t := as_tensor(v), torch.Tensor)}
+        paths = [str(node.attrs.get("argument", node.name)) for node in nodes[len(result) : len(result) + len(held)]]
+        roots = (path.removesuffix(next(iter(held))) for path in paths)
+        root = next((r for r in roots if {r + key for key in held} == set(paths)), None)
+        if root is not None:
+            result += [held[path.removeprefix(root)] for path in paths]
+        elif any("['" in key for key in held):
+            raise InputError(f"an argument holds {', '.join(held)}; the model was traced with {', '.join(paths)}")
+        else:
+            result += held.values()
+    return result
 
 
 def _as_traced(node: Node, tensor: torch.Tensor) -> torch.Tensor:

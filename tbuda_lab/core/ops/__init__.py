@@ -21,7 +21,16 @@ from tbuda_lab.core.ops.binary import (
 )
 from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose, ConvRows, FromRows, PatchesRows, ToRows
 from tbuda_lab.core.ops.gradients import GradientSeed, OwnGradient, StopGradient
-from tbuda_lab.core.ops.host import CheckIndices, Embedding, EmbeddingBag, FloorDivide, HostCall, OneHot, Remainder
+from tbuda_lab.core.ops.host import (
+    Assertion,
+    CheckIndices,
+    Embedding,
+    EmbeddingBag,
+    FloorDivide,
+    HostCall,
+    OneHot,
+    Remainder,
+)
 from tbuda_lab.core.ops.image import PixelShuffle, Resize2d
 from tbuda_lab.core.ops.norm import Batchnorm, BatchnormTraining, GroupNorm, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, MaxPoolRows, SumPoolRows
@@ -72,6 +81,7 @@ __all__ = [
     "AdaptiveAvgPool2d",
     "Add",
     "Argmax",
+    "Assertion",
     "AvgPool2d",
     "Batchnorm",
     "BatchnormTraining",

@@ -459,6 +459,30 @@ class CheckIndices(NdOp):
         return indices
 
 
+@op("assertion")
+class Assertion(NdOp):
+    """A value as it is, of which the model asserts something. Operands: the value, the condition. `evaluate` raises
+    `InputError` with the model's text where the condition does not hold."""
+
+    text: str
+
+    host = True
+
+    def infer(self, value: Shape, condition: Shape) -> Shape:
+        return value
+
+    def result_dtype(self, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> torch.dtype:
+        return dtypes[0]
+
+    def evaluate(self, value: Tensor, condition: Tensor) -> Tensor:
+        if not bool(condition.all()):
+            raise InputError(self.text)
+        return value
+
+    def canonicalise(self, b: Builder, node: Node, value: str, condition: str) -> str:
+        raise not_on_device(node, "what a model asserts is looked at by the host")
+
+
 def _refuse_outside(indices: Tensor, entries: int) -> None:
     if indices.numel():
         least, most = (int(end) for end in torch.aminmax(indices))

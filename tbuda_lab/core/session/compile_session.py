@@ -237,7 +237,7 @@ class CompileSession:
         model."""
         if other.model is not self.model:
             raise InputError("the graph of another model is not this one's")
-        self._state.traced = other.trace()
+        self._state.traced, self._state.traced_contents = other.trace(), other._state.traced_contents
 
     def trace(self) -> Graph:
         """The nD graph of the model; traced once."""

@@ -74,6 +74,7 @@ class Compiles:
                 self._state.events.emit("stage", "trace", 0.0)
                 start = time.perf_counter()
                 clock = self.clock(cancel)
+                state.traced_contents = state.model, frontend.contents_of(state.model)
                 state.traced = frontend.from_any(
                     state.model,
                     state.sample_inputs,
@@ -97,6 +98,7 @@ class Compiles:
         with self._state.work_lock:
             if upto != "netlisted":
                 return self._part(upto)
+            self._follow_model()
             with self._state.edit_lock:
                 state, done = self._state.request, self._state.result
                 if self._state.stale:
@@ -108,6 +110,18 @@ class Compiles:
                 self.on_current(state, done)
                 return done
             return self.compile_request(state, cancel)
+
+    def _follow_model(self) -> None:
+        """Forget the trace of a model whose weights, buffers or attributes were changed since: what runs is what the
+        model is now, as on a `TTDevice`. A session that trains keeps weights of its own."""
+        state = self._state
+        if state.traced is None or state.traced_contents is None or state.modules is not None:
+            return
+        model, contents = state.traced_contents
+        if model is not state.model or contents == frontend.contents_of(model):
+            return
+        state.forget_trace()
+        state.events.emit("stale", True)
 
     def _part(self, upto: str) -> CompileResult | None:
         state = self._state.history.state

@@ -81,7 +81,8 @@ class SessionState:
     last good compile, rev: how many there were; stale: whether edits came after it; timings: seconds of its stages;
     problems, error: what the last compile said. control: pauses and steps runs. history: options and overrides, and
     the steps to them. pipeline: the compiler with what it keeps. results: of the last requests, by their key.
-    journal: the file that edits are written to. traced: the nD graph. runner: that of the current result, unless it
+    journal: the file that edits are written to. traced: the nD graph; traced_contents: what its model answered by then
+    (`frontend.contents_of`). runner: that of the current result, unless it
     works. ran: the result that was run last. cancel: set to stop what works now; stopped: whether the user did so
     since the last compile began. crash: what ended the background compile that is no error of ours. worker: the
     background compile. names: what overrides by pattern have been matched with. modules: of a session that trains
@@ -107,6 +108,7 @@ class SessionState:
     events: Events = dataclasses.field(default_factory=lambda: Events(*EVENTS))
     journal: Journal | None = None
     traced: Graph | None = None
+    traced_contents: Any = None
     runner: Runner | None = None
     ran: CompileResult | None = None
     cancel: threading.Event = dataclasses.field(default_factory=threading.Event)
@@ -117,6 +119,12 @@ class SessionState:
     modules: tuple[Module, Module, Any] | None = None
     work_lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
     edit_lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
+
+    def forget_trace(self) -> None:
+        """The next compile traces the model anew; options, overrides and the last result stay."""
+        with self.edit_lock:
+            self.traced, self.runner, self.stale = None, None, True
+            self.pipeline, self.results = self.pipeline.anew(), LruCache(RESULTS_KEPT)
 
     @property
     def request(self) -> Request:

@@ -72,11 +72,6 @@ class ForeignModule(Module):
             if node.value is not None
         ]
 
-    @property
-    def state(self) -> tuple[int, ...]:
-        """The weights of a model that was read do not change."""
-        return ()
-
 
 def tensors(inputs: Any) -> list[torch.Tensor]:
     """Tensors of a call's inputs in order."""

@@ -10,6 +10,7 @@ import torch
 from tbuda_lab.core.errors import ModelError, not_supported
 from tbuda_lab.core.frontend.pybuda import tracer
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter, SomeTensor, Tensor, to_torch
+from tbuda_lab.core.frontend.torch_model.state import contents, writes
 
 
 class PyBudaModelError(ModelError, RuntimeError):
@@ -27,6 +28,16 @@ class Module:
 
     def get_name(self) -> str:
         return str(self.__dict__["name"])
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """Changes whenever a weight is written to, as far as that is counted; quick."""
+        return ()
+
+    @property
+    def contents(self) -> Any:
+        """What the module answers by beside its inputs, to be compared by devices and sessions."""
+        return self.state
 
     def get_device(self) -> Any:
         """The device that the module is placed on, or None."""
@@ -108,9 +119,12 @@ class PyTorchModule(Module):
 
     @property
     def state(self) -> tuple[int, ...]:
-        """Changes whenever a weight is written to; compared by devices to see that they are stale."""
         tensors = [*self.module.parameters(), *self.module.buffers()]
-        return tuple(v for t in tensors for v in (id(t), t._version))
+        return tuple(v for t in tensors for v in (id(t), writes(t)))
+
+    @property
+    def contents(self) -> Any:
+        return contents(self.module)
 
 
 class PyBudaModule(Module):
@@ -277,7 +291,6 @@ class PyBudaModule(Module):
 
     @property
     def state(self) -> tuple[int, ...]:
-        """Changes whenever a weight is set; compared by devices to see that they are stale."""
         own = tuple(v for p in self.get_parameters() for v in (id(p), p.version))
         return own + tuple(id(c) for c in self.__dict__["_constants"].values())
 

@@ -75,13 +75,13 @@ IGNORED = {
     f"aten::{name}"
     for name in (
         "_assert_tensor_metadata",
-        "_assert_async",
         "_assert_scalar",
         "sym_constrain_range_for_size",
         "_linalg_check_errors",
     )
 }
 """Checks that tracing with fixed shapes has already made."""
+ASSERTS = "aten::_assert_async"
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from tbuda_lab.core.frontend.inputs import PLAIN, BoundInputs, bind, dtype_name
 from tbuda_lab.core.frontend.torch_model.audit import audit_answers
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE, Caches
 from tbuda_lab.core.frontend.torch_model.export import (
+    ASSERTS,
     IGNORED,
     ITEM,
     SIZE,
@@ -40,7 +41,7 @@ from tbuda_lab.core.frontend.torch_model.provenance import origin_of, user_line
 from tbuda_lab.core.frontend.torch_model.state import refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.graph.phases import CACHE, ROLE, WRITES
-from tbuda_lab.core.ops import Cast, HostCall, ReduceSum, Reshape, StopGradient
+from tbuda_lab.core.ops import Assertion, Cast, HostCall, ReduceSum, Reshape, StopGradient
 from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
 from tbuda_lab.core.ops.host import HOST_FORMS
 from tbuda_lab.core.ops.tm import MOVES
@@ -180,6 +181,8 @@ class _TorchImporter:
         self.caches = Caches(self.graph)
         self.rams: dict[str, str] = {}
         """By buffer that the forward writes the node of its ram."""
+        self.asserted: list[tuple[str, str]] = []
+        """Conditions that the model asserts, each with what is said where it does not hold."""
         self.findings: list[Diagnostic] = []
         self.deferred: list[Diagnostic] = []
         """Ops that only the host has, on what the device computes: named with the gaps, if there are any."""
@@ -298,8 +301,13 @@ class _TorchImporter:
         if getattr(target, "__name__", "") == "with_effects":  # (token, op, arguments): an op that must keep its order
             if getattr(args[1], "_schema", None) is not None and args[1]._schema.name in IGNORED:
                 return ("token",)
+            if getattr(args[1], "_schema", None) is not None and args[1]._schema.name == ASSERTS:
+                self._assert(node, *args[2:])
+                return ("token",)
             self.emit.origin = origin_of(node.meta, args[1])
             return self._refuse(node, "it does more than compute its result")
+        if isinstance(target, torch._ops.OpOverload) and target._schema.name == ASSERTS:
+            return self._assert(node, *args)
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in IGNORED:
             return None
         if isinstance(target, torch._ops.OpOverload) and target._schema.name == SIZE:
@@ -508,6 +516,19 @@ class _TorchImporter:
         self.graph[f"{ram.name}.write"].origin = self.emit.origin
 
     # -- outputs ---------------------------------------------------------------------------------------------
+    def _assert(self, node: torch.fx.Node, condition: Any, text: str = "") -> None:
+        """Keep what the model asserts of values; `_outputs` hands them through it."""
+        line = user_line(node.meta.get("stack_trace"))
+        text = f"the model asserts something of these inputs that is not so{f': {text}' if text else ''} ({line})"
+        if isinstance(condition, FoldedValue):
+            if not bool(condition.tensor.all()):
+                raise InputError(text)
+        elif isinstance(condition, AtenValue):
+            if self.emit.keeps_stops:
+                what = Diagnostic("error", line or node.name, "assertion", "a step of the host within a training step")
+                raise UnsupportedOp("a training cannot assert anything of values; assert it of the inputs", [what])
+            self.asserted.append((condition.name, text))
+
     def _outputs(self, values: list[Any]) -> None:
         specs = self.program.graph_signature.output_specs
         returned = next(n for n in self.program.graph.nodes if n.op == "output").args[0]
@@ -540,8 +561,11 @@ class _TorchImporter:
                     raise UnsupportedOp(
                         f"output {path or count} of the model is complex; return torch.view_as_real of it instead"
                     )
-                dtype = str(value.dtype).removeprefix("torch.")
-                self.emit.output(value.name, f"{self.graph.name}.output_{count}", path=path, dtype=dtype)
+                dtype, name = str(value.dtype).removeprefix("torch."), value.name
+                while self.asserted:
+                    condition, text = self.asserted.pop()
+                    name = self.emit.op(Assertion(text), name, condition)
+                self.emit.output(name, f"{self.graph.name}.output_{count}", path=path, dtype=dtype)
                 count += 1
         if count == 0:
             raise ModelError("the model returns no tensor")

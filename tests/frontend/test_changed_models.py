@@ -1,0 +1,102 @@
+"""What runs is what the model is now: weights, buffers and attributes that were changed since it was traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.overrides import Override
+from tbuda_lab.core.session import Session
+from tbuda_lab.pybuda import BackendDevice, PyTorchModule, TTDevice, run_inference, shutdown
+from tbuda_lab.pybuda import DataFormat as PybudaFormat
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(600, 8), nn.BatchNorm1d(8)
+        self.scale, self.factor, self.terms = torch.ones(8), 2.0, [torch.zeros(8)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.norm(self.linear(x)) * self.scale * self.factor + self.terms[0]
+        return y
+
+
+def swap_halves(model: Model) -> None:
+    weight = model.linear.weight.data
+    weight.copy_(torch.cat([weight[4:], weight[:4]]))
+
+
+def replace_weight(model: Model) -> None:
+    model.linear.weight = nn.Parameter(model.linear.weight * 3)
+
+
+def load(model: Model) -> None:
+    model.load_state_dict({k: v * 2 for k, v in model.state_dict().items()})
+
+
+CHANGES: dict[str, Callable[[Model], object]] = {
+    "in place": lambda m: m.linear.weight.mul_(2),
+    "data in place, which torch does not count": lambda m: m.linear.weight.data.mul_(2),
+    "through NumPy": lambda m: m.linear.bias.numpy().fill(1.0),
+    "parts in other places": swap_halves,
+    "other data": lambda m: setattr(m.linear.weight, "data", m.linear.weight.data * 3),
+    "another parameter": replace_weight,
+    "loaded": load,
+    "a buffer": lambda m: m.norm.running_mean.add_(1),
+    "a tensor that is no buffer": lambda m: m.scale.mul_(2),
+    "a number": lambda m: setattr(m, "factor", 3.0),
+    "in a list": lambda m: m.terms[0].add_(1),
+    "another layer": lambda m: setattr(m, "linear", nn.Linear(600, 8)),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_session_runs_the_model_as_it_is(how: str) -> None:
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.randn(1, 600)
+    session = Session(model, (x,), options=CompileOptions(default_df_override=DataFormat.Float32), cache=False)
+    first = session.compile()
+    assert session.compile() is first  # nothing has changed
+    with torch.no_grad():
+        CHANGES[how](model)
+        torch.testing.assert_close(session.run([(x,)])[0][0], model(x), rtol=1e-4, atol=1e-4)
+        CHANGES[how](model)
+        torch.testing.assert_close(session.run([(x,)])[0][0], model(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("how", ["data in place, which torch does not count", "a number", "in a list"])
+def test_a_device_runs_the_model_as_it_is(how: str) -> None:
+    torch.manual_seed(0)
+    model, x = Model().eval(), torch.randn(1, 600)
+    device = TTDevice(
+        "tt0",
+        arch=BackendDevice.Wormhole_B0,
+        module=PyTorchModule("model", model),
+        fp32_fallback=PybudaFormat.Float32,
+    )
+    for change in (lambda _: None, CHANGES[how]):
+        with torch.no_grad():
+            change(model)
+            device.push_to_inputs(x)
+            got = run_inference().get()[0].value()
+            torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-4)
+    shutdown()
+
+
+def test_overrides_stay_when_the_model_has_changed() -> None:
+    model, x = Model().eval(), torch.randn(1, 600)
+    session = Session(model, (x,), options=CompileOptions(default_df_override=DataFormat.Float32), cache=False)
+    op = next(iter(session.compile().placement.ops))
+    session.apply(Override("op_size", op, (1, 1)))
+    before = session.compile().placement.candidate(op)
+    with torch.no_grad():
+        model.linear.weight.mul_(2)
+        torch.testing.assert_close(session.run([(x,)])[0][0], model(x), rtol=1e-4, atol=1e-4)
+    now = session.compile().placement.candidate(op)
+    assert (now["grid_r"], now["grid_c"]) == (before["grid_r"], before["grid_c"]) == (1, 1)
