@@ -38,11 +38,14 @@ def host_tensor(value: np.ndarray) -> np.ndarray:
     return out if rows > 1 else repeat_to(out, (z, TILE, out.shape[2]))
 
 
-def _rounded(value: np.ndarray, df: DataFormat) -> np.ndarray:
-    """Numbers as the nearest ones of a format of 16 bits; what is finite stays so, as the lowest float32 of a mask."""
-    nearest = round_to(value, df)
-    beyond = np.isinf(nearest) & np.isfinite(value)
-    return np.where(beyond, quantise(value, df), nearest) if beyond.any() else nearest
+def nearest(value: np.ndarray, df: DataFormat | None) -> np.ndarray:
+    """Numbers as the nearest ones of a format of 16 bits, as they are of any other; what is finite stays so, as the
+    lowest float32 of a mask."""
+    if df not in (DataFormat.Float16, DataFormat.Float16_b):
+        return value
+    rounded = round_to(value, df)
+    beyond = np.isinf(rounded) & np.isfinite(value)
+    return np.where(beyond, quantise(value, df), rounded) if beyond.any() else rounded
 
 
 def _evaluation(recipe: Graph | None) -> Evaluation | None:
@@ -111,8 +114,8 @@ class InputBinding(_Binding):
         array = value.numpy()
         if array.size != math.prod(zrc):
             raise InputError(f"input {self.name!r} has shape {tuple(array.shape)}, the device expects {self.shape}")
-        if rounded and self.df in (DataFormat.Float16, DataFormat.Float16_b) and not self.words:
-            array = _rounded(array, self.df)
+        if rounded and not self.words:
+            array = nearest(array, self.df)
         return host_tensor(array.reshape(zrc))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import random
 import time
 
@@ -125,16 +126,22 @@ def _felt(session: Session) -> bool:
 
 
 def _ask(session: Session, fault: Fault) -> Outcome:
-    """Times are CPU, of two the shorter: of a run and its verdict, from the placed model on, and of a search."""
+    """Times are CPU, of five the shortest, without collections of garbage, as `timeit` takes them: of a run and its
+    verdict, from the placed model on, and of a search."""
     runs, searches = [], []
-    for _ in range(2):
-        begin = time.process_time()
-        (got,) = Runner(session.compile()).run([session.sample_inputs])[0]
-        compare_tensors("output", session.model(*session.sample_inputs), got)
-        runs.append(time.process_time() - begin)
-        begin = time.process_time()
-        report = session.find_error()
-        searches.append(time.process_time() - begin)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            begin = time.process_time()
+            (got,) = Runner(session.compile()).run([session.sample_inputs])[0]
+            compare_tensors("output", session.model(*session.sample_inputs), got)
+            runs.append(time.process_time() - begin)
+            begin = time.process_time()
+            report = session.find_error()
+            searches.append(time.process_time() - begin)
+    finally:
+        gc.enable()
     return Outcome(fault, report, min(searches) / min(runs))
 
 

@@ -13,10 +13,12 @@ import torch
 from torch import nn
 
 from tbuda_lab.cli import main
+from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.find_error.goldens import read_goldens
 from tbuda_lab.core.verification import measure_error
@@ -86,6 +88,23 @@ def test_clean_models_raise_no_alarm_and_say_what_rounding_costs(model: str) -> 
     assert {o.op for o in report.ops} == set(session.compile().placement.ops)
     assert all(o.isolated.relative_l2 <= o.expected for o in report.ops)
     assert session.rev == before
+
+
+@pytest.mark.parametrize("df", [None, "Float32", "Float16_b", "Bfp8_b", "Bfp4_b", "Bfp2_b"])
+@pytest.mark.parametrize("model", ["mlp", "gated"])
+def test_all_that_golden_mode_rounds_is_foreseen(model: str, df: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs to the nearest, weights, small blocks on the edge between two steps: no run without rounding is needed."""
+    modes: list[str] = []
+
+    def runner(result: CompileResult, mode: str) -> Runner:
+        modes.append(mode)
+        return Runner(result, mode)
+
+    monkeypatch.setattr("tbuda_lab.core.session.find_error.search.Runner", runner)
+    options = CompileOptions(balancer_policy="Ribbon", default_df_override=None if df is None else DataFormat[df])
+    report = Session(*make(model), "n150", options, cache=False).find_error()
+    assert modes == ["golden"] and report.stage in ("", "golden")
+    assert report.right == (df not in ("Bfp4_b", "Bfp2_b"))
 
 
 def test_a_format_too_coarse_for_the_outputs_is_named_with_a_better_one() -> None:

@@ -131,6 +131,8 @@ class Relu(Unary):
     def evaluate(self, x: Tensor) -> Tensor:
         if self.mode == "max":
             return torch.clamp(x, 0.0, self.threshold)
+        if self.threshold == 0:
+            return torch.relu(x)
         return torch.where(x < self.threshold, torch.zeros_like(x), x)  # a NaN stays one
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:

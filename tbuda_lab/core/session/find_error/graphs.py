@@ -115,7 +115,8 @@ class StageSearch:
         """(op, ops that it stands for) of the first wrong one; ("", ()) where the outputs are right.
 
         Suspects are ops that are wrong by themselves, with the reference for what they read: one evaluation of the
-        graph tells them all. Only they, few and in the order of the graph, are put to the proof.
+        graph tells them all. Of several, few and in the order of the graph, each is put to the proof; one alone has it:
+        with its value that of the reference, all behind it are right.
         """
         wrong = self.wrong()
         if not wrong:
@@ -123,8 +124,8 @@ class StageSearch:
         reached = self._reached(wrong)
         own = self._own_errors(reached)
         suspects = [n for n, error in own.items() if not error <= self.tolerance] or list(own)
-        healing = (n for n in suspects[:_MOST_PROOFS] if self._heals({n}, wrong))
-        name = next(healing, (suspects or wrong)[0])
+        tried = suspects[:_MOST_PROOFS] if len(suspects) > 1 else []
+        name = next((n for n in tried if self._heals({n}, wrong)), (suspects or wrong)[0])
         return name, self._region(name)
 
     def _own_errors(self, reached: set[str]) -> dict[str, float]:

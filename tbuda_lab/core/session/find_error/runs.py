@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import torch
 
-from tbuda_lab.core.bindings import array_type
+from tbuda_lab.core.bindings import array_type, nearest
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, cut_blocks, parse_format, quantise, round_to
@@ -36,6 +36,8 @@ _ENOUGH = 1 << 15
 _JUDGED = 4  # ops whose share of the outputs' error is worked out
 LEAVES = (NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT)
 _CUT = frozenset((DataFormat.Bfp4, DataFormat.Bfp4_b, DataFormat.Bfp2, DataFormat.Bfp2_b))
+_NOISE = 1e-5
+"""Of the largest magnitude: how far sums of float32 in another order are apart at most."""
 
 
 class NetlistRun:
@@ -62,6 +64,7 @@ class NetlistRun:
         self.got = {n: torch.from_numpy(whole_output(result, n, seen[n])) for n in seen if n in result.placement.ops}
         self.lost: dict[str, float] = {}
         self._should: dict[str, Tensor | None] = {}
+        self._of_written: dict[str, Tensor | None] = {}
         self._written: dict[str, Tensor] = {}
 
     def value(self, name: str) -> Tensor | None:
@@ -80,21 +83,27 @@ class NetlistRun:
         """`should`, with what golden mode rounds rounded."""
         if self.mode == "exact":
             return self.should(node)
+        value = self._unrounded(node)
+        return value if value is None or node.df is None or node.df not in _CUT else _cut(value, node.df)
+
+    def _unrounded(self, node: Node) -> Tensor | None:
+        """What an op should give of what the host wrote, before it is rounded itself."""
         if not any(s in self.leaves for s in node.sources):
-            value = self.should(node)
-        else:
+            return self.should(node)
+        if node.name not in self._of_written:
             operands = [self.written(s) if s in self.leaves else self.got.get(s) for s in node.sources]
             known = [x for x in operands if x is not None]
-            value = op_value(node, known) if len(known) == len(operands) else None
-        if value is None or node.df not in _CUT:
-            return value
-        return torch.from_numpy(cut_blocks(np.ascontiguousarray(value.numpy()), node.df))
+            self._of_written[node.name] = op_value(node, known) if len(known) == len(operands) else None
+        return self._of_written[node.name]
 
     def written(self, leaf: str) -> Tensor:
-        """What the host writes for a leaf: a parameter is rounded by the compile, anything else by the conversion."""
+        """What the host writes for a leaf: a parameter is rounded by the compile, an input to the nearest, and anything
+        by the conversion."""
         if leaf not in self._written:
             node, value = self.result.lowered[leaf], self.leaves[leaf]
-            if node.kind is not NodeKind.INPUT and leaf in self.result.parameters:
+            if node.kind is NodeKind.INPUT and value.is_floating_point():
+                value = torch.from_numpy(nearest(value.numpy(), node.df))
+            elif leaf in self.result.parameters:
                 array = self.result.parameters[leaf]
                 value = leaf_value(node, {leaf: torch.from_numpy(np.array(array, array_type(array)))})
             self._written[leaf] = _converted(value, node.df)
@@ -118,6 +127,10 @@ class NetlistRun:
                 continue
             if torch.equal(value, got):
                 continue
+            if self.mode != "exact" and node.df is not None and node.df in _CUT:
+                unrounded = self._unrounded(node)
+                if unrounded is not None and unrounded.shape == got.shape:
+                    value = _cut_near(unrounded, got, node.df)
             off = np.inf if value.shape != got.shape else relative_error(logical(node, value), logical(node, got))
             if not off <= tolerance:
                 found.append((node, value, float(off)))
@@ -216,6 +229,20 @@ def _converted(value: Tensor, df: DataFormat | None) -> Tensor:
     if df is None or not df.is_float or value.dtype is torch.int32:
         return value
     return torch.from_numpy(np.asarray(quantise(np.ascontiguousarray(value.numpy()), df), np.float32))
+
+
+def _cut(value: Tensor, df: DataFormat) -> Tensor:
+    """As golden mode's packer leaves a small block format."""
+    return torch.from_numpy(cut_blocks(np.ascontiguousarray(value.numpy()), df))
+
+
+def _cut_near(value: Tensor, got: Tensor, df: DataFormat) -> Tensor:
+    """Of all that a packer may make of `value` what is nearest to `got`: the noise of a sum moves a number over the
+    edge between two steps of a small block, and its largest number over that between two exponents."""
+    noise = _NOISE * float(value.abs().nan_to_num(0.0, 0.0).max())
+    ends = _cut(value - noise, df), _cut(value + noise, df)
+    near = got.clamp(torch.minimum(*ends), torch.maximum(*ends))
+    return torch.where(near.isnan(), _cut(value, df), near)
 
 
 def _rounded(value: Tensor, df: DataFormat) -> Tensor:
