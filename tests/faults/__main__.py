@@ -50,11 +50,14 @@ def main() -> int:
         print(f"{len(ratios):4} {model:10} {kind:16} {outcome}", flush=True)
     alarms = clean_alarms(arguments.clean)
     print("\n".join(alarms))
+    print(f"alarms of {arguments.clean} clean models: {len(alarms)}")
+    if not ratios:
+        return 1 if alarms else 0
     print(f"planted: {dict(found)}")
     print(
         f"right op and stage: {right} of {len(ratios)}; in runs of the model, median {np.median(ratios):.2f}, "
-        f"95th percentile {np.quantile(ratios, 0.95):.2f}, most {max(ratios):.2f}; alarms of {arguments.clean} clean "
-        f"models: {len(alarms)}"
+        f"95th percentile {np.quantile(ratios, 0.95):.2f}, most {max(ratios):.2f}, within {RUNS:g} runs "
+        f"{sum(ratio <= RUNS for ratio in ratios)}"
     )
     return 1 if right < 0.95 * len(ratios) or np.quantile(ratios, 0.95) > RUNS or alarms else 0
 
