@@ -41,9 +41,28 @@ function frame(): Frame {
   return handFrame('diff', meta, columns);
 }
 
-function view(): { store: Store; view: DiffView } {
+/** Two runs in ns: one op as before, one slower, one gone, one new before the others. */
+function runs(): Frame {
+  const ops: [string, string, number, number, number][] = [['m1', 'matmul', 0, 9000, 9000], ['m2', 'matmul', 16, 4000, 6000], ['r', 'reshape', 2, 500, -1], ['c', 'copy', 1, -1, 250]];
+  const side = (name: 'a' | 'b', place: number[]): [string, string, number[]][] => {
+    const there = (n: number) => ops.map(o => (o[name === 'a' ? 3 : 4] < 0 ? -1 : n));
+    const time = ops.map(o => o[name === 'a' ? 3 : 4]);
+    return [...['epoch', 'row', 'col', 'chip'].map((f): [string, string, number[]] => [`op_${name}_${f}`, 'f8', there(0)]), [`op_${name}_rows`, 'f8', there(1)], [`op_${name}_cols`, 'f8', there(name === 'a' ? 8 : 1)],
+      ...['time', 'limit', 'cycles'].map((f): [string, string, number[]] => [`op_${name}_${f}`, 'f8', time]), [`op_${name}_place`, 'i4', place], [`${name}_epoch_cycles`, 'f8', [1]], [`${name}_epoch_chip`, 'u2', [0]]];
+  };
+  const grid = { device: 'blackhole', rows: 1, cols: 8, physical: [0], harvested: [] };
+  return handFrame('diff', {
+    a: 'before.csv', b: 'after.csv', verdict: '13.0 % more time', notes: [], unit: 'ns', counts: { added: 1, removed: 1, resized: 0, moved: 0, retimed: 1 }, rest: 0, rest_of: '', simulated: true, batch: 1,
+    totals: [['ns, measured', 13500, 15250]], grid_a: grid, grid_b: grid
+  }, [
+    ['op_name', 'text', ops.map(o => o[0])], ['op_kind', 'text', ops.map(o => o[1])], ['op_classes', 'u1', ops.map(o => o[2])], ['pair_a', 'i4', [0]], ['pair_b', 'i4', [0]],
+    ...side('a', [0, 1, 2, -1]), ...side('b', [1, 2, -1, 0]), ...['queue_name', 'queue_what', 'queue_a', 'queue_b'].map((c): [string, string, string[]] => [c, 'text', []])
+  ]);
+}
+
+function view(shown = frame()): { store: Store; view: DiffView } {
   const store = new Store(new StaticHost());
-  store.put(frame());
+  store.put(shown);
   const made = new DiffView(store);
   document.body.append(made.element);
   return { store, view: made };
@@ -131,5 +150,28 @@ describe('DiffView', () => {
     vi.advanceTimersByTime(3000);
     expect(side()).toBe(there);
     made.dispose();
+  });
+});
+
+describe('two measured runs', () => {
+  it('are strips of time and sums by kind, without grid, epochs and cycles', () => {
+    const { element } = view(runs()).view;
+    expect(element.querySelector('[data-tb-action^=diff-mode], [data-tb-action=diff-epoch], .tb-cores')).toBeNull();
+    expect(element.textContent).not.toMatch(/cycles|epoch/i);
+    const strip = (side: string) => names(element, `.tb-run[data-tb-side=${side}] [data-tb-op]`);
+    expect([strip('a'), strip('b')]).toEqual([['m1', 'm2', 'r'], ['c', 'm1', 'm2']]);
+    const widths = [...element.querySelectorAll('.tb-run[data-tb-side=b] rect')].map(r => Number(r.getAttribute('width')));
+    expect(widths.map(w => Math.round((w * 15250) / 3000 / 10) * 10)).toEqual([250, 9000, 6000]);
+    const rows = [...element.querySelectorAll('[data-tb-kind]')].map(r => [...r.children].map(c => c.textContent));
+    expect(rows).toEqual([['matmul', '2', '', '13', '15', '+15.4 %'], ['reshape', '1 → 0', '', '0.50', '–', ''], ['copy', '0 → 1', '', '–', '0.25', '']]);
+  });
+
+  it('have cores in the table, and a selection in both', () => {
+    const { store, view: { element } } = view(runs());
+    const row = element.querySelector('.tb-diff-list [data-tb-op=m2]')!;
+    expect([...row.children].slice(2).map(c => c.textContent)).toEqual(['4,000', '6,000', '+2,000', '+50.0 %', '8 cores', '1 core']);
+    element.querySelector('.tb-run[data-tb-side=b] [data-tb-op=m2]')!.dispatchEvent(new MouseEvent('click', { bubbles: true }));
+    expect(store.selection.names).toEqual(['m2']);
+    expect(element.querySelectorAll('.tb-selected[data-tb-op=m2]')).toHaveLength(3);
   });
 });

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tbuda_lab.core.diff import compare_sides, file_sides
 from tbuda_lab.core.frames.measured_frame import measured_frame
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
 from tbuda_lab.core.session import Session
@@ -38,7 +39,7 @@ def session() -> Session:
 
 @pytest.fixture(scope="module", params=["light", "dark"])
 def workbench(request: pytest.FixtureRequest, browser: Any, session: Session) -> Iterator[Bare]:
-    with bare_page(browser, session, (1600, 1000), request.param, {"height": 960}) as bare:
+    with bare_page(browser, session, (1600, 1000), request.param, {"height": 900}) as bare:
         bare.sees(TILE.format("first.matmul"))
         bare.sees("[data-tb-action=tab-measured]:not([hidden])")
         bare.page.locator("[data-tb-action=tab-measured]").click()
@@ -67,7 +68,13 @@ def test_rows_sort_by_what_is_lost_and_sum_by_kind(workbench: Bare, shots: Path)
     by_kind = {r[0]: float(r[2].split()[-1]) for r in cells(page, "[data-tb-view=measured]")}
     assert by_kind["matmul"] == (FIRST + SECOND) / 1e3
     page.locator("[data-tb-action=measured-by-op]").click()
-    assert page.locator("[data-tb-view=measured] .tb-roof circle").count() == 4
+    roof = page.locator("[data-tb-view=measured] .tb-roof")
+    assert roof.locator("circle").count() == 4
+    for part in (roof.locator("figcaption"), roof.locator("svg"), roof.locator(".tb-roof-axis")):
+        inner, whole = box_of(part), box_of(roof)
+        assert inner["height"] > 8 and inner["y"] + inner["height"] <= whole["y"] + whole["height"] <= 1000
+    letters = roof.locator("svg text").first
+    assert letters.evaluate("e => e.getBoundingClientRect().height") > 9
     settled(page)
     page.screenshot(path=shots / f"measured_{page.theme}.png")
 
@@ -127,6 +134,30 @@ def test_of_five_thousand_ops_some_are_shown_and_all_are_found(browser: Any, sho
     settled(page)
     page.screenshot(path=shots / "measured_5000.png")
     assert page.errors == []
+    context.close()
+
+
+@THEMES
+def test_two_runs_are_compared_on_a_page(browser: Any, tmp_path: Path, shots: Path, theme: str) -> None:
+    """Before and after a change: strips of time and sums by kind where placements have grids."""
+    paths = [tmp_path / "before.csv", tmp_path / "after.csv"]
+    paths[0].write_text(table(perceptron_rows((FIRST, ACT, SECOND))))
+    new = op("CopyDeviceOperation", 300, [(9, 9)], (9, 9))
+    paths[1].write_text(table([new, *perceptron_rows((FIRST, ACT, SECOND + 2100))]))
+    page_file = tmp_path / "diff.html"
+    page_file.write_text(report.diff_html(compare_sides(*file_sides(*paths))), encoding="utf-8")
+    context = browser.new_context(viewport={"width": 1500, "height": 900}, color_scheme=theme, offline=True)
+    page = context.new_page()
+    errors = errors_of(page)
+    page.goto(page_file.as_uri())
+    page.wait_for_selector("[data-tb-view=diff] .tb-run")
+    expect(page.locator("[data-tb-view=diff]")).not_to_contain_text("cycles")
+    boxes = [box_of(page.locator(f".tb-run[data-tb-side=b] [data-tb-op='MatmulDeviceOperation_{k}']")) for k in (1, 2)]
+    assert boxes[0]["width"] / boxes[1]["width"] == pytest.approx(FIRST / (SECOND + 2100), rel=0.02)
+    assert box_of(page.locator(".tb-run[data-tb-side=b] .tb-d-added"))["x"] < boxes[0]["x"] < boxes[1]["x"]
+    expect(page.locator("[data-tb-kind=matmul]")).to_contain_text("+13.1 %")
+    page.screenshot(path=shots / f"diff_profiles_{theme}.png")
+    assert errors == []
     context.close()
 
 

@@ -5,11 +5,11 @@
 import { elide, h, percent, quantity, short, svg, withThousands } from './dom.js';
 import { Frame } from './frame.js';
 import { us } from './optimes.js';
+import { Roof, type Size } from './roof.js';
 import type { Store } from './store.js';
 
 const SHOWN = 400; // rows; the filter finds the others
-const [W, H] = [420, 230];
-const [LEFT, RIGHT, TOP, BOTTOM] = [46, 10, 10, 34];
+const [LEFT, RIGHT, TOP, BOTTOM] = [46, 10, 10, 20];
 
 interface Row {
   name: string;
@@ -40,7 +40,7 @@ export class MeasuredView {
   readonly element: HTMLElement;
   private readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite', 'data-tb-metric': 'measured' });
   private readonly list = h('div', { class: 'tb-profile-list', role: 'region', tabindex: 0, 'aria-label': 'Measured ops' });
-  private readonly roof = h('figure', { class: 'tb-roof' });
+  private readonly roof = new Roof('measured-roofline', 'Roofline: one dot per op; upwards: µs measured', 'µs at best (compute, DRAM or NoC); on the line it is as fast as that', () => this.mark());
   private readonly filter = h('input', {
     type: 'search', class: 'tb-search', placeholder: 'Filter ops', 'aria-label': 'Filter measured ops', spellcheck: 'false',
     'data-tb-action': 'measured-filter', 'data-lm-suppress-shortcuts': 'true', oninput: () => this.draw()
@@ -68,7 +68,7 @@ export class MeasuredView {
     });
     this.element = h('section', { class: 'tb-view tb-profile tb-measured', 'data-tb-view': 'measured', 'aria-label': 'Measured' },
       h('header', { class: 'tb-bar' }, this.by, this.filter, this.paints, this.facts),
-      h('div', { class: 'tb-profile-body' }, this.list, this.roof));
+      h('div', { class: 'tb-profile-body' }, this.list, this.roof.element));
     this.stops.push(
       store.on('frame', key => {
         if (key === 'measured') this.load();
@@ -78,12 +78,13 @@ export class MeasuredView {
   }
 
   dispose(): void {
+    this.roof.dispose();
     this.stops.forEach(stop => stop());
   }
 
   private load(): void {
     const frame = (this.frame = this.store.frames.get('measured') ?? null);
-    this.roof.hidden = !frame;
+    this.roof.element.hidden = !frame;
     if (!frame) {
       this.element.dataset['tbState'] = 'empty';
       this.list.replaceChildren(h('div', { class: 'tb-empty' }, 'No measured run is loaded: session.load_profile("ops_perf_results.csv").'));
@@ -152,7 +153,7 @@ export class MeasuredView {
         head('Lost µs', 'lost', 'Beyond the roofline of its cores, DRAM and NoC', 'tb-right'), head('Bound by', '', 'The highest of the three roofs', 'tb-bound'))),
       h('tbody', {}, ...rows.slice(0, SHOWN).map(row => this.line(row, meta.total)))),
       rows.length > SHOWN ? h('p', { class: 'tb-note' }, `${withThousands(rows.length - SHOWN)} more rows: filter to find them.`) : '', this.notes(meta));
-    this.roof.replaceChildren(h('figcaption', {}, 'Roofline: one dot per op; on the line it takes as long as its cores, DRAM or NoC need at best'), roofline(this.rows, row => this.choose(row)));
+    this.roof.draw(size => roofline(this.rows, size, row => this.choose(row)));
     this.mark();
   }
 
@@ -235,21 +236,20 @@ function overlayFrame(name: string, values: readonly (readonly [string, number])
 }
 
 /** Ops by what they need at best and by what they took, both in µs. */
-function roofline(rows: readonly Row[], choose: (row: Row) => void): SVGSVGElement {
+function roofline(rows: readonly Row[], [W, H]: Size, choose: (row: Row) => void): SVGSVGElement {
   const points = rows.filter(r => r.time > 0 && r.floor > 0);
   const all = points.flatMap(r => [r.time, r.floor]);
   const [low, high] = [Math.min(...all, 1e3) / 1.5, Math.max(...all, 1e4) * 1.5];
   const part = (v: number) => (Math.log(v) - Math.log(low)) / (Math.log(high) - Math.log(low));
   const x = (v: number) => LEFT + part(v) * (W - LEFT - RIGHT);
   const y = (v: number) => H - BOTTOM - part(v) * (H - TOP - BOTTOM);
-  const root = svg('svg', { viewBox: `0 0 ${W} ${H}`, role: 'img', preserveAspectRatio: 'xMidYMid meet', 'aria-label': `Roofline of ${points.length} ops: time at best, and time measured` },
+  const root = svg('svg', { viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': `Roofline of ${points.length} ops: time at best, and time measured` },
     svg('path', { class: 'tb-limit', d: `M${x(low)} ${y(low)}L${x(high)} ${y(high)}` }, svg('title', {}, 'As fast as compute, DRAM and NoC allow')));
   for (let power = Math.ceil(Math.log10(low)); power <= Math.log10(high); power++) {
     const label = short(10 ** power / 1000);
     root.append(svg('path', { class: 'tb-axis', 'stroke-opacity': 0.3, d: `M${x(10 ** power)} ${H - BOTTOM}V${TOP}M${LEFT} ${y(10 ** power)}H${W - RIGHT}` }),
       svg('text', { x: x(10 ** power), y: H - BOTTOM + 14, 'text-anchor': 'middle' }, label), svg('text', { x: LEFT - 5, y: y(10 ** power) + 3, 'text-anchor': 'end' }, label));
   }
-  root.append(svg('text', { x: (LEFT + W - RIGHT) / 2, y: H - 4, 'text-anchor': 'middle' }, 'µs at best: the highest of compute, DRAM and NoC; upwards: µs measured'));
   const seen = new Map<string, [Row, number]>();
   for (const row of points) {
     const key = `${row.kind} ${x(row.floor).toFixed(0)} ${y(row.time).toFixed(0)}`;

@@ -4,6 +4,7 @@ import { changeOf } from './numbers.js';
 import { FOLD_FROM, groupsOf, repeatsOf, shortName, stemOf } from './names.js';
 import type { SingleEdit } from './editmessages.js';
 import type { Frame } from './frame.js';
+import { Roof, type Size } from './roof.js';
 import { oneStep, type Store, syncedTrait, type SyncedTrait } from './store.js';
 import { LazyFrames } from './lazyframes.js';
 
@@ -18,22 +19,21 @@ interface Point {
   share: number;
 }
 
-const [W, H] = [420, 230];
-const [LEFT, RIGHT, TOP, BOTTOM] = [38, 10, 10, 34];
+const [LEFT, RIGHT, TOP, BOTTOM] = [38, 10, 10, 20];
 
 function boundClass(bound: string): string {
   return `tb-b-${bound.split(' ')[0]!}`;
 }
 
 /** ridge: bytes per cycle that all channels of DRAM carry together. Ops without traffic stand at the right edge. */
-function roofline(points: Point[], ridge: number, select: (op: string) => void): SVGSVGElement {
+function roofline(points: Point[], ridge: number, [W, H]: Size, select: (op: string) => void): SVGSVGElement {
   const finite = points.filter(p => p.dram > 0).map(p => p.kernel / p.dram);
   const low = Math.min(...finite, 1 / ridge) / 2;
   const high = 4 * Math.max(...finite, 1 / ridge);
   const x = (v: number) => LEFT + ((Math.log(Math.min(high, Math.max(low, v))) - Math.log(low)) / (Math.log(high) - Math.log(low))) * (W - LEFT - RIGHT);
   const y = (v: number) => H - BOTTOM - Math.max(0, Math.min(1, v)) * (H - TOP - BOTTOM);
   const root = svg('svg', {
-    viewBox: `0 0 ${W} ${H}`, role: 'img', preserveAspectRatio: 'xMidYMid meet',
+    viewBox: `0 0 ${W} ${H}`, role: 'img',
     'aria-label': `Roofline of ${points.length} ops: kernel cycles per byte of DRAM traffic, and the share of an op's time that its kernel takes`
   });
   for (const share of [0, 0.5, 1]) {
@@ -45,7 +45,6 @@ function roofline(points: Point[], ridge: number, select: (op: string) => void):
       svg('text', { x: x(10 ** power), y: H - BOTTOM + 15, 'text-anchor': 'middle' }, power < 0 ? (10 ** power).toFixed(-power) : short(10 ** power)));
   }
   root.append(
-    svg('text', { x: (LEFT + W - RIGHT) / 2, y: H - 4, 'text-anchor': 'middle' }, 'kernel cycles per byte of DRAM traffic; at the right edge: no traffic'),
     svg('path', { class: 'tb-limit', d: [...Array(60).keys()].map(i => {
       const v = low * (high / low) ** (i / 59);
       return `${i ? 'L' : 'M'}${x(v).toFixed(1)} ${y(ridge * v).toFixed(1)}`;
@@ -101,15 +100,8 @@ export class ProfileView {
   readonly element: HTMLElement;
   private readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite', 'data-tb-metric': 'profile' });
   private readonly list = h('div', { class: 'tb-profile-list', role: 'region', tabindex: 0, 'aria-label': 'Time by op or module' });
-  private readonly roof = h('figure', { class: 'tb-roof' });
-  /** Seen where there is no room for table and roofline: shows one or the other. */
-  private readonly other = h('button', {
-    class: 'tb-link', 'data-tb-action': 'profile-roofline', 'aria-expanded': 'false', onclick: () => {
-      const open = this.roof.classList.toggle('tb-chosen');
-      this.other.setAttribute('aria-expanded', String(open));
-      this.other.textContent = open ? 'Show table' : 'Show roofline';
-    }
-  }, 'Show roofline');
+  private readonly roof = new Roof('profile-roofline', 'Roofline: one dot per op, larger with its share of the time; upwards: the share that its kernel takes',
+    'kernel cycles per byte of DRAM traffic; at the right edge: no traffic', () => this.mark());
   private readonly filter = h('input', {
     type: 'search', class: 'tb-search', placeholder: 'Filter ops', 'aria-label': 'Filter ops of the profile', spellcheck: 'false',
     'data-tb-action': 'profile-filter', 'data-lm-suppress-shortcuts': 'true', oninput: () => this.draw()
@@ -141,7 +133,7 @@ export class ProfileView {
     this.element = h('section', { class: 'tb-view tb-profile', 'data-tb-view': 'profile', 'aria-label': 'Profile' },
       h('header', { class: 'tb-bar' }, this.by, this.filter,
         h('label', { class: 'tb-check', title: 'One row for what is the same in layers that repeat' }, this.layers, 'fold layers'), this.facts),
-      h('div', { class: 'tb-profile-body' }, this.list, this.roof));
+      h('div', { class: 'tb-profile-body' }, this.list, this.roof.element));
     this.lazyFrames = new LazyFrames(store, this.element, {
       keys: ['profile'], ready: () => store.frames.has('ops') && !store.edits?.busy && !store.status.running,
       question: () => ({ type: 'profile', edits: true }), paint: () => this.load()
@@ -159,6 +151,7 @@ export class ProfileView {
   }
 
   dispose(): void {
+    this.roof.dispose();
     this.stops.forEach(stop => stop());
   }
 
@@ -171,7 +164,7 @@ export class ProfileView {
     this.frame = store.frames.get('profile') ?? null;
     if (!this.frame) {
       this.element.dataset['tbState'] = 'empty';
-      this.roof.hidden = true;
+      this.roof.element.hidden = true;
       this.list.replaceChildren(h('div', { class: 'tb-empty' }, this.lazyFrames.waiting('Measuring where the time goes …',
         !store.host.live ? 'The profile needs a kernel; none is connected.'
           : `The profile appears here once the model ${store.frames.has('ops') ? 'has run' : 'is placed'}.`)));
@@ -238,11 +231,12 @@ export class ProfileView {
     this.list.replaceChildren(h('table', { class: 'tb-list' },
       h('thead', {}, h('tr', {}, ...head.map(([text, kind]) => h('th', { scope: 'col', class: kind }, h('span', { class: 'tb-cell' }, text))))), h('tbody', {}, ...body)),
     this.rows.length > SHOWN ? h('p', { class: 'tb-note' }, `${this.rows.length - SHOWN} more rows: filter to find them.`) : '');
-    this.roof.hidden = false;
+    this.roof.element.hidden = false;
     const at = (column: string) => frame.column(`op_${column}`);
-    this.roof.replaceChildren(h('figcaption', {}, 'Roofline: one dot per op, larger with its share of the time', this.other), roofline(ops.map((r, i) => ({
+    const points = ops.map((r, i) => ({
       op: r.name, bound: r.bound, dram: at('dram')[i]!, kernel: at('kernel')[i]!, cycles: at('cycles')[i]!, share: r.share
-    })), meta.ridge, op => this.store.select([op], 'profile')));
+    }));
+    this.roof.draw(size => roofline(points, meta.ridge, size, op => this.store.select([op], 'profile')));
     this.mark();
   }
 

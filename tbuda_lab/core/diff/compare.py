@@ -158,7 +158,12 @@ class Diff:
     def notes(self) -> tuple[str, ...]:
         """What to know before believing the cycles."""
         notes = []
-        if self.before.grid != self.after.grid:
+        if self.unit != CYCLES:
+            machines = [(s.grid.device, s.grid.cols) for s in (self.before, self.after)]
+            if machines[0] != machines[1]:
+                before, after = (f"{name}, {quantity(cores, 'core')}" for name, cores in machines)
+                notes.append(f"The machines differ: {before} against {after}.")
+        elif self.before.grid != self.after.grid:
             notes.append(f"The grids differ: {_grid(self.before)} against {_grid(self.after)}.")
         if self.has_simulated_time and self.before.batch != self.after.batch:
             notes.append(f"The batches differ: {self.before.batch} against {self.after.batch} inputs.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from tbuda_lab.core.diff import DeviceGrid, Diff, OpState
 from tbuda_lab.core.diff.compare import REST, queue_text, totals, verdict
-from tbuda_lab.core.diff.sides import CLASSES
+from tbuda_lab.core.diff.sides import CLASSES, CYCLES
 from tbuda_lab.core.frames.frame import Frame, Strings
 
 
@@ -21,7 +21,8 @@ def diff_frame(diff: Diff) -> Frame:
     input of the kernel (`cycles`), of the kernel or slowest transfer (`limit`), and what is compared (`time`: simulated
     where meta `simulated` says so, else the same as `limit`). `queue_*`: those that differ. `pair_a`, `pair_b`: epochs
     that match (-1: none). `a_epoch_*`, `b_epoch_*`: temporal number, chip, cycles per input: simulated, or of the
-    slowest op where a side is a file; of the slowest kernel (`kernels`). meta `rest`: see `Diff.rest`.
+    slowest op where a side is a file; of the slowest kernel (`kernels`). meta `rest`: see `Diff.rest`. Of two measured
+    runs times are in ns, and there are `op_kind`, and `place` in the order of each run (-1: not there).
     """
     strings = Strings()
     names = list(dict.fromkeys((*diff.before.ops, *diff.after.ops)))
@@ -40,6 +41,12 @@ def diff_frame(diff: Diff) -> Frame:
             dtype="<f8",
         )
         columns[f"{prefix}_epoch_kernels"] = np.array([e.cycles for e in side.epochs], dtype="<f8")
+    if diff.unit != CYCLES:
+        present = [diff.after.ops.get(n) or diff.before.ops[n] for n in names]
+        columns["op_kind"] = strings.column(s.kind for s in present)
+        for prefix, side in (("a", diff.before), ("b", diff.after)):
+            place = {name: k for k, name in enumerate(side.ops)}
+            columns[f"op_{prefix}_place"] = np.array([place.get(n, -1) for n in names], dtype="<i4")
     for at, prefix in enumerate("ab"):
         columns[f"pair_{prefix}"] = np.array([-1 if p[at] is None else p[at] for p in diff.pairs], dtype="<i4")
     columns |= {

@@ -37,7 +37,17 @@ def _free(name: str, known: set[str]) -> str:
 
 def _side(name: str, profile: MeasuredProfile, ops: Sequence[MeasuredOp], called: Sequence[str]) -> Side:
     states = {
-        own: OpState(0, 0, (0, 0), (1, max(1, op.cores)), False, round(op.duration), round(op.duration), op.duration)
+        own: OpState(
+            0,
+            0,
+            (0, 0),
+            (1, max(1, op.cores)),
+            False,
+            round(op.duration),
+            round(op.duration),
+            op.duration,
+            op.kind,
+        )
         for own, op in zip(called, ops, strict=True)
     }
     total = sum(op.duration for op in ops)

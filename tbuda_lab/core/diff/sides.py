@@ -19,7 +19,7 @@ class OpState:
     """How an op stands and what it takes. `grid` is (rows, columns) before any transposition; cycles per input.
 
     time: what a simulated batch takes because of this op (`epochsim.batch_time.attribute_to_ops`), per input; None
-    where nothing was simulated (files).
+    where nothing was simulated (files). kind: of an op of a measured run.
     """
 
     epoch: int
@@ -30,6 +30,7 @@ class OpState:
     cycles: int
     limiter_cycles: int
     time: float | None = None
+    kind: str = ""
 
     @property
     def compared_cycles(self) -> float:

@@ -4,7 +4,7 @@
  */
 import type { Frame } from '../frame.js';
 import { preferences } from '../preferences.js';
-import { elide, svg } from '../dom.js';
+import { elide, quantity, svg } from '../dom.js';
 import { Rows } from '../grid/draw.js';
 import { shortName } from '../names.js';
 import type { Paint } from '../theme.js';
@@ -105,6 +105,11 @@ export class DiffData {
     return this.frame.column(`${side}_epoch_${this.kernelsOnly ? 'kernels' : 'cycles'}`)[epoch]!;
   }
 
+  /** Whether two measured runs are compared: ops stand nowhere, times are in ns. */
+  get measured(): boolean {
+    return this.frame.has('op_kind');
+  }
+
   /** What the model takes more than its rows say, and of what that is; 0 where rows do not add up to the model. */
   get rest(): [string, number] {
     return [String(this.frame.meta['rest_of']), this.kernelsOnly ? 0 : Math.round(Number(this.frame.meta['rest'] ?? 0))];
@@ -121,10 +126,11 @@ export class DiffData {
     return this.has('a', op) && this.has('b', op) && before > 0 ? this.delta(op) / before : null;
   }
 
-  /** "4×2 at 0,3, epoch 1" */
+  /** "4×2 at 0,3, epoch 1"; of a measured op its cores. */
   text(side: Side, op: number): string {
     if (!this.has(side, op)) return '–';
     const { row, col, rows, cols } = this.box(side, op);
+    if (this.measured) return quantity(cols, 'core');
     const chip = this.get(side, 'chip', op);
     return `${rows}×${cols} at ${row},${col}, epoch ${this.get(side, 'epoch', op)}${chip > 0 ? `, chip ${chip}` : ''}`;
   }

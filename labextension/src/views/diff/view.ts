@@ -1,6 +1,7 @@
 /** Two placements compared: grids side by side, blinking or by change of cycles; a table of all that differs. */
 import { withThousands, h } from '../dom.js';
 import { type Class, CLASSES, DiffData, drawSide, GLYPHS, type Side, percent } from './side.js';
+import { drawRuns } from './runs.js';
 import type { Frame } from '../frame.js';
 import { type OpTimes, opTimes, us } from '../optimes.js';
 import { onPreferences } from '../preferences.js';
@@ -20,7 +21,7 @@ const COLUMNS: [string, string, string][] = [
   ['after', 'after', 'Grid, first row and column, epoch']
 ];
 const SIDES = ['a', 'b'] as const;
-const COUNTED = (data: DiffData) => `Cycles per input, ${data.counts}: the time of the model that the op decides`;
+const COUNTED = (data: DiffData) => (data.measured ? 'Time of its kernel' : `Cycles per input, ${data.counts}: the time of the model that the op decides`);
 const RIGHT = new Set(['from', 'to', 'delta', 'share']);
 
 interface Sorting {
@@ -46,10 +47,11 @@ function orderedOps(data: DiffData, wanted: ReadonlySet<Class>, { by, down }: So
   });
 }
 
-/** "Cycles / input before" of placements, "ns before" of measured runs. */
+/** "Cycles / input before" of placements, "ns before" of measured runs; those stand nowhere and have cores. */
 function titled(data: DiffData, text: string): string {
-  const unit = (data.frame.meta['unit'] as string | undefined) ?? 'cycles per input';
-  return unit.startsWith('cycles') ? text : text.replace('Cycles / input', unit).replace(/^Cycles/, unit);
+  if (!data.measured) return text;
+  const unit = String(data.frame.meta['unit']);
+  return text.replace('Cycles / input', unit).replace(/^Cycles/, unit).replace('cycles', unit).replace(/^Placed/, 'Cores').replace(/^Grid, .*/, 'Cores that it ran on');
 }
 
 /** Of a measured run that is laid over the second side; null without one. */
@@ -74,8 +76,8 @@ function row(data: DiffData, times: Times, op: number): HTMLElement {
   const cycles = (side: 'a' | 'b') => (data.has(side, op) ? withThousands(data.cycles(side, op)) : '–');
   const delta = data.delta(op);
   const tone = delta > 0 ? ' tb-worse' : delta < 0 ? ' tb-better' : '';
-  const alone = SIDES.filter(side => data.has(side, op)).map(side => withThousands(data.get(side, 'limit', op))).join(' → ');
-  const number = (text: string, extra = '') => h('td', { class: `tb-right${extra}`, title: `Own kernel or slowest transfer: ${alone} cycles per input` }, text);
+  const alone = data.measured ? '' : SIDES.filter(side => data.has(side, op)).map(side => withThousands(data.get(side, 'limit', op))).join(' → ');
+  const number = (text: string, extra = '') => h('td', { class: `tb-right${extra}`, title: alone ? `Own kernel or slowest transfer: ${alone} cycles per input` : undefined }, text);
   return h('tr', { 'data-tb-op': data.names[op], 'data-tb-change': kinds.join(' ') },
     h('td', { title: data.names[op]! }, data.names[op]),
     h('td', {}, ...kinds.map(k => h('span', { class: `tb-class tb-mini tb-d-${k}`, title: k, role: 'img', 'aria-label': k }, GLYPHS[k]))),
@@ -121,7 +123,8 @@ const MODES: [Mode, string, string][] = [
 const BLINK = 900; // ms per side
 const ROWS = 400; // of the table at once
 
-/** Two placements compared: grids side by side, blinking or by change of cycles; a table of all that differs. */
+/** Two placements compared: grids side by side, blinking or by change of cycles; a table of all that differs. Of two
+ *  measured runs strips of time in place of grids. */
 export class DiffView {
   readonly element: HTMLElement;
   private readonly bar = h('header', { class: 'tb-bar tb-diff-bar' });
@@ -253,16 +256,17 @@ export class DiffView {
     const button = (action: string, pressed: boolean, label: string, title: string, f: () => void) =>
       h('button', { 'data-tb-action': action, 'aria-pressed': String(pressed), title, onclick: f }, label);
     const live = this.store.edits !== null;
+    const placed = data && !data.measured ? data : null;
     this.bar.replaceChildren(
       h('h3', {}, 'Compare'), choose('a', 'before'), h('span', { 'aria-hidden': 'true' }, '→'), choose('b', 'after'),
       live ? h('button', {
         class: 'tb-button', 'data-tb-action': 'checkpoint', title: 'Save this placement under a name to compare with later',
         onclick: () => this.store.host.send({ type: 'checkpoint' })
       }, 'Checkpoint') : '',
-      data ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Grid' }, ...MODES.map(([mode, label, title]) =>
+      placed ? h('div', { class: 'tb-segmented', role: 'group', 'aria-label': 'Grid' }, ...MODES.map(([mode, label, title]) =>
         button(`diff-mode-${mode}`, this.mode === mode, label, title, () => this.show(mode)))) : '',
-      data ? this.epochs(data) : '',
-      data && this.mode === 'blink' ? h('button', {
+      placed ? this.epochs(placed) : '',
+      placed && this.mode === 'blink' ? h('button', {
         class: 'tb-button', 'data-tb-action': 'diff-play', 'aria-pressed': String(this.playing),
         onclick: () => {
           this.playing = !this.playing;
@@ -293,11 +297,16 @@ export class DiffView {
       h('option', { value: String(k), selected: k === this.pair }, `${label(pair)}${this.differs(k) ? ' ●' : ''}`)));
   }
 
-  /** The grids of the chosen pair of epochs. */
+  /** The grids of the chosen pair of epochs, or two measured runs. */
   private draw(): void {
     const { data } = this;
     clearInterval(this.timer);
     if (!data || this.frames.refusal) return;
+    if (data.measured) {
+      this.grids.replaceChildren(drawRuns(data));
+      this.mark(false);
+      return;
+    }
     const [a, b] = data.pairs[this.pair] ?? [-1, -1];
     const one = (side: Side, delta = false) => {
       const epoch = side === 'a' ? a : b;
