@@ -8,7 +8,7 @@ import threading
 from typing import Any, Protocol
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.explore.trial import Task, TrialRunner
+from tbuda_lab.core.explore.trial import Task, TrialRunner, cancelled
 
 EXTRA = "install tbuda-lab[explore] (dask, distributed, optuna)"
 
@@ -17,11 +17,11 @@ class Engine(Protocol):
     """What an exploration asks of the place where its trials run."""
 
     @property
-    def slots(self) -> int:
-        """Trials that are given to it at once."""
+    def running(self) -> int:
+        """Trials that are at work now."""
 
     def submit(self, task: Task) -> None:
-        """Take a trial. It is over when `poll` says so."""
+        """Take a trial, which may wait for others. It is over when `poll` says so."""
 
     def poll(self, timeout: float) -> list[tuple[int, dict[str, Any]]]:
         """Trials that have ended since: number and outcome (see `TrialRunner.run`). Waits for one, `timeout` s at
@@ -37,16 +37,17 @@ class Engine(Protocol):
 class InProcess:
     """One thread beside the caller's; trials in turn."""
 
-    @property
-    def slots(self) -> int:
-        return 2  # one at work, one that waits: the thread does not idle while a row is written
-
     def __init__(self, runner: TrialRunner) -> None:
         self._runner = runner
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._ended: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._at_work = False
+
+    @property
+    def running(self) -> int:
+        return int(self._at_work)
 
     def submit(self, task: Task) -> None:
         if self._thread is None:
@@ -57,11 +58,12 @@ class InProcess:
     def _work(self) -> None:
         while (task := self._tasks.get()) is not None:
             if self._stop.is_set():
-                self._ended.put(
-                    (task.n, {"state": "cancelled", "reason": None, "numbers": {}, "placement": None, "run": {}})
-                )
+                self._ended.put((task.n, cancelled()))
                 continue
-            self._ended.put((task.n, self._runner.run(task, self._stop)))
+            self._at_work = True
+            outcome = self._runner.run(task, self._stop)
+            self._at_work = False
+            self._ended.put((task.n, outcome))
 
     def poll(self, timeout: float) -> list[tuple[int, dict[str, Any]]]:
         ended = []

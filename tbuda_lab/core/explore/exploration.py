@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -311,23 +310,20 @@ class Exploration:
     def _try(self, engine: Engine, pending: Sequence[_Pending]) -> None:
         """Have trials made and keep their rows. Raises `Cancelled`."""
         by_device = sorted(pending, key=lambda p: (digest(p.task.device), p.n))
-        waiting = deque(by_device if self.plan.sampler != "grid" else pending)
         at_work: dict[int, _Pending] = {}
-        stopped = False
-        while waiting or at_work:
-            if self._stop.is_set() and not stopped:
-                stopped = True
-                waiting.clear()
-                engine.cancel()
-            while waiting and len(at_work) < engine.slots:
-                one = waiting.popleft()
-                if one.error is not None:
-                    self._keep(one, refusal(one.error))
-                    continue
+        for one in by_device if self.plan.sampler != "grid" else pending:
+            if one.error is not None:
+                self._keep(one, refusal(one.error))
+            else:
                 at_work[one.n] = one
                 engine.submit(one.task)
-            self._running = len(at_work)
-            for n, outcome in engine.poll(0.1) if at_work else ():
+        stopped = False
+        while at_work:
+            if self._stop.is_set() and not stopped:
+                stopped = True
+                engine.cancel()
+            self._running = engine.running
+            for n, outcome in engine.poll(0.1):
                 self._keep(at_work.pop(n), outcome)
         self._running = 0
         if stopped:

@@ -238,6 +238,11 @@ def refusal(error: TbudaError) -> dict[str, Any]:
     return {"state": REFUSED, "reason": _reason(error), "numbers": {}, "placement": None, "run": {"cpu_s": 0.0}}
 
 
+def cancelled() -> dict[str, Any]:
+    """The outcome of a trial that did not come to its end: it leaves no row."""
+    return {"state": CANCELLED, "reason": None, "numbers": {}, "placement": None, "run": {}}
+
+
 def loss(attempts: int, text: str) -> dict[str, Any]:
     """The outcome of a trial whose worker died too often."""
     reason = {"type": "WorkerLost", "text": text, "diagnostics": []}

@@ -8,7 +8,6 @@ any number of workers, and a compile with these options comes to it without them
 from __future__ import annotations
 
 import dataclasses
-import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -95,11 +94,10 @@ def _with(options: CompileOptions, steps: int, names: tuple[str, ...]) -> Compil
 def _cycles(engine: Engine, tasks: Sequence[Task], options: CompileOptions, cancel: threading.Event) -> list[float]:
     """What each task comes to: cycles per input, or those of one input alone where latency is wanted."""
     found: dict[int, float] = {}
-    waiting, at_work, stopped = list(tasks), 0, False
-    while len(found) < len(tasks):
-        while waiting and at_work < engine.slots and not stopped:
-            engine.submit(waiting.pop(0))
-            at_work += 1
+    at_work, stopped = len(tasks), False
+    for task in tasks:
+        engine.submit(task)
+    while at_work:
         if cancel.is_set() and not stopped:
             stopped = True
             engine.cancel()
@@ -111,6 +109,6 @@ def _cycles(engine: Engine, tasks: Sequence[Task], options: CompileOptions, canc
             elif outcome["state"] != CANCELLED:
                 reason = outcome["reason"]
                 raise PlacementError(f"an island was {outcome['state']}: {reason['type']}: {reason['text']}")
-        if stopped and not at_work:
-            raise Cancelled("the search was cancelled")
-    return [found.get(n, math.inf) for n in range(len(tasks))]
+    if stopped:
+        raise Cancelled("the search was cancelled")
+    return [found[n] for n in range(len(tasks))]
