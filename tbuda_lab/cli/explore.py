@@ -73,7 +73,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--sampler",
-        default="grid",
+        default=None,
         choices=("grid", "random", "nsga2", "tpe"),
         help="which points are tried (default grid: all of them; nsga2 and tpe need Optuna)",
     )
@@ -81,13 +81,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--trial-seconds", type=float, default=None, metavar="S", help="a trial that takes longer ends")
     parser.add_argument(
         "--workers",
-        default="0",
+        default=None,
         metavar="N",
         help="processes, 0: this one (default); auto: two where it takes long (needs Dask)",
     )
     parser.add_argument("--scheduler", metavar="ADDRESS|FILE", help="a Dask scheduler that is running")
     parser.add_argument("--send-weights", action="store_true", help="let workers measure pcc; weights go to them")
-    parser.add_argument("--seed", type=int, default=0, help="of samplers and of FUNCTION (default 0)")
+    parser.add_argument("--seed", type=int, default=None, help="of samplers and of FUNCTION (default 0)")
     _add_results(parser)
     parser.set_defaults(handler=run_explore)
 
@@ -161,7 +161,8 @@ def _open(arguments: argparse.Namespace) -> Explore:
     axes, sets = _axes(arguments)
     if arguments.out is None:
         raise InputError("--out DIR is missing: the folder of the results")
-    target = load_target(arguments.target, seed=arguments.seed)
+    seed = 0 if arguments.seed is None else arguments.seed
+    target = load_target(arguments.target, seed=seed)
     session = Session(target.module, target.inputs, name=target.name, cache=not arguments.no_cache)
     session.source = (arguments.target,)
     from tbuda_lab.core.explore import make_space
@@ -172,10 +173,10 @@ def _open(arguments: argparse.Namespace) -> Explore:
         make_space(axes, sets),
         arguments.objective or DEFAULT_OBJECTIVES,
         arguments.require,
-        arguments.sampler,
+        arguments.sampler or "grid",
         200 if arguments.budget is None else arguments.budget,
         engine,
-        arguments.seed,
+        seed,
         arguments.out,
         arguments.trial_seconds,
         **settings,
@@ -191,11 +192,13 @@ def _refuse_axes(arguments: argparse.Namespace) -> None:
         "--overrides": arguments.overrides,
         "--objective": arguments.objective,
         "--require": arguments.require,
+        "--sampler": arguments.sampler,
         "--budget": arguments.budget,
+        "--seed": arguments.seed,
         "--trial-seconds": arguments.trial_seconds,
         "--out": arguments.out,
     }
-    given += [flag for flag, value in more.items() if value]
+    given += [flag for flag, value in more.items() if value is not None and value != []]
     if given:
         raise InputError(
             f"{arguments.target} says itself what is explored: leave {', '.join(given)} out, or name the "
@@ -204,13 +207,16 @@ def _refuse_axes(arguments: argparse.Namespace) -> None:
 
 
 def _engine(arguments: argparse.Namespace) -> Any:
+    workers = arguments.workers
     if arguments.scheduler is not None:
+        if workers is not None:
+            raise InputError("--workers starts processes here, --scheduler joins a cluster that runs: give one of them")
         return arguments.scheduler
-    if arguments.workers == "auto":
-        return "auto"
-    if not arguments.workers.isdecimal():
-        raise InputError(f"--workers {arguments.workers}: give a number from 0, or auto")
-    return int(arguments.workers)
+    if workers is None or workers == "auto":
+        return workers
+    if not workers.isdecimal():
+        raise InputError(f"--workers {workers}: give a number from 0, or auto")
+    return int(workers)
 
 
 def _axes(arguments: argparse.Namespace) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
@@ -313,7 +319,12 @@ def _check(exploration: Explore, arguments: argparse.Namespace) -> bool:
     from tbuda_lab.core.explore import check, read
 
     objective = exploration.plan.objectives[0]
-    before = read(arguments.check)
+    before, own = read(arguments.check), read(exploration.folder)
+    if before.header["model"] != own.header["model"]:
+        raise InputError(
+            f"{arguments.check} explores {before.header['model']}, {exploration.folder} {own.header['model']}: "
+            "give a folder of the same model"
+        )
     trials = [*before.trials.values(), *before.stale]
     changes = check(trials, exploration.trials, objective)
     for change in changes:

@@ -24,28 +24,7 @@ from tbuda_lab.core.explore.space import front_of
 from tbuda_lab.core.explore.trial import Trial
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.explore import Explore, csv_of
-
-SPACE = {"devices": ["n150", "n150+grid=2x2"], "batch": [1, 4], "format": ["Float16_b", "Bfp8_b"], "harvest": [0, 3]}
-
-
-def mlp(seed: int = 0) -> torch.nn.Module:
-    torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(64, 96), torch.nn.ReLU(), torch.nn.Linear(96, 32)).eval()
-
-
-def session(seed: int = 0, width: int = 64) -> Session:
-    module = mlp(seed) if width == 64 else torch.nn.Linear(width, 32)
-    return Session(module, (torch.ones(1, width),), name="mlp", cache=False)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an exploration of all 16 points."""
-    folder = tmp_path_factory.mktemp("explore") / "grid"
-    exploration = session().explore(SPACE, out=folder)
-    exploration.run()
-    exploration.close()
-    return folder
+from tests.explore.perceptron import SPACE, mlp, session, tiny_model
 
 
 def test_every_point_has_a_row_that_a_compile_of_its_own_confirms(undisturbed: Path) -> None:
@@ -84,29 +63,6 @@ def test_weights_do_not_enter_and_a_folder_of_another_model_is_refused(undisturb
     with pytest.raises(InputError, match=r"another exploration .*space"):
         session().explore({"batch": [1]}, out=undisturbed)
     assert (undisturbed / "explore.jsonl").read_bytes() == before
-
-
-def test_a_file_cut_anywhere_goes_on_to_the_same_file(undisturbed: Path, tmp_path: Path) -> None:
-    whole = (undisturbed / "explore.jsonl").read_bytes()
-    head = whole.index(b"\n") + 1
-    ends = [k for k, byte in enumerate(whole) if byte == 10]
-    for cut in (head, ends[3], ends[3] + 1, ends[9] + 40, len(whole) - 1):
-        folder = tmp_path / str(cut)
-        folder.mkdir()
-        (folder / "explore.jsonl").write_bytes(whole[:cut])
-        exploration = Explore.resume(session(), folder)
-        kept = len(exploration.trials)
-        assert kept == whole[:cut].count(b"\n") - 1
-        exploration.run()
-        exploration.close()
-        assert list(without_times(folder)) == list(without_times(undisturbed))
-    (tmp_path / "explore.jsonl").write_bytes(whole[: head - 5])
-    with pytest.raises(InputError, match="header"):
-        read(tmp_path)
-    broken = whole.replace(b'"state": "done"', b'"state": "good"', 1)
-    (tmp_path / "explore.jsonl").write_bytes(broken)
-    with pytest.raises(InputError, match="line 2"):
-        read(tmp_path)
 
 
 def test_cancel_leaves_no_partial_row_and_the_rest_follows(undisturbed: Path, tmp_path: Path) -> None:
@@ -223,41 +179,6 @@ def test_device_expressions(text: str, field: str, value: object) -> None:
     assert len({spec.physical_core(r, c) for r in range(spec.rows) for c in range(spec.cols)}) == spec.cores
 
 
-BAD = {
-    "axis": (["--set", "fuse_reduce=true"], "no option 'fuse_reduce'"),
-    "device": (["--devices", "n151"], "unknown device"),
-    "change": (["--devices", "n150+colour=3"], "is no change"),
-    "empty": ([], "the space is empty"),
-    "no values": (["--batches", ""], "no values"),
-    "budget": (["--batches", "1", "--budget", "0"], "a budget is 1 trial or more"),
-    "objective": (["--batches", "1", "--objective", "speed:max"], "no number of a trial"),
-    "requirement": (["--batches", "1", "--require", "pcc=0.9"], "write NUMBER>=VALUE"),
-    "twice": (["--batches", "1,1"], "twice"),
-    "workers": (["--batches", "1", "--workers", "many"], "give a number"),
-    "harvest": (["--batches", "1", "--harvest", "x"], "numbers of rows"),
-    "check": (["--batches", "1", "--fail-if-slower", "3%"], "needs --check"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_and_writes_nothing(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words, message = BAD[case]
-    model = _model(tmp_path)
-    assert main(["explore", model, *words, "--out", str(tmp_path / "out")]) == 1
-    error = capsys.readouterr().err.strip()
-    assert message in error and error.count("\n") == 0
-    assert not (tmp_path / "out" / "explore.jsonl").exists()
-
-
-def _model(folder: Path) -> str:
-    (folder / "tiny.py").write_text(
-        "import torch\ndef make():\n    return torch.nn.Linear(32, 32).eval(), (torch.ones(1, 32),)\n"
-    )
-    return f"{folder / 'tiny.py'}:make"
-
-
 def test_no_text_of_a_table_is_a_formula() -> None:
     plan = types.SimpleNamespace(space=types.SimpleNamespace(axes={"device": ["=1+1"]}))
     refused = Trial(0, "k", {}, "refused", {"type": "@SUM", "text": "x"}, {}, "", "1")
@@ -269,7 +190,7 @@ def test_no_text_of_a_table_is_a_formula() -> None:
 def test_command_explores_goes_on_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     space = ["--devices", "n150:1,n150+dram=x0.25", "--batches", "1,8", "--objective", "cycles/input"]
-    assert main(["explore", _model(tmp_path), *space, "--out", a, "--csv", str(tmp_path / "t.csv")]) == 0
+    assert main(["explore", tiny_model(tmp_path), *space, "--out", a, "--csv", str(tmp_path / "t.csv")]) == 0
     out = capsys.readouterr().out
     assert out.count("n150") >= 4 and "tbuda compile" in out
     assert (tmp_path / "t.csv").read_text().count("\n") == 5
@@ -368,9 +289,11 @@ def test_the_tab_begins_follows_opens_and_exports(tmp_path: Path) -> None:
 
 def test_the_command_of_a_point_compiles_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "out")
-    assert main(["compile", _model(tmp_path), "--device", "n150+grid=2x2+harvest=1", "--out", out, "--no-cache"]) == 0
+    assert (
+        main(["compile", tiny_model(tmp_path), "--device", "n150+grid=2x2+harvest=1", "--out", out, "--no-cache"]) == 0
+    )
     assert "1x2 cores" in capsys.readouterr().out
-    assert main(["compile", _model(tmp_path), "--device", "n150:2", "--chips", "2", "--out", out]) == 1
+    assert main(["compile", tiny_model(tmp_path), "--device", "n150:2", "--chips", "2", "--out", out]) == 1
 
 
 def test_neither_dask_nor_optuna_is_loaded() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.explore import without_times
-from tests.explore.test_explore import SPACE, session
+from tests.explore.perceptron import SPACE, session
 from tests.session.test_chips_on_workers import samples, split
 
 pytest.importorskip("distributed")
