@@ -66,13 +66,21 @@ def test_weights_do_not_enter_and_a_folder_of_another_model_is_refused(undisturb
 
 
 def test_cancel_leaves_no_partial_row_and_the_rest_follows(undisturbed: Path, tmp_path: Path) -> None:
+    pytest.importorskip("anywidget")
+    from tbuda_lab.widgets.handlers.explore import Follower
+    from tbuda_lab.widgets.pictures.explore import picture_of
+
     exploration = session().explore(SPACE, out=tmp_path / "c")
     third = threading.Event()
     exploration.on_change(lambda e: (third.set(), e.cancel()) if len(e.trials) == 3 else None)
+    pictures: list[dict[str, Any]] = []
+    exploration.on_change(Follower(lambda e: pictures.append(picture_of(e))))
     exploration.start()
     with pytest.raises(Cancelled):
         exploration.wait(60)
     assert third.is_set() and 3 <= len(exploration.trials) < 16
+    assert pictures[0]["running"] and not pictures[-1]["running"]
+    assert len(pictures[-1]["trials"]) == len(exploration.trials)
     exploration.close()
     with Path(tmp_path / "c" / "explore.jsonl").open("ab") as file:
         file.write(b'{"n": 5, "torn')
@@ -272,6 +280,7 @@ def test_the_tab_begins_follows_opens_and_exports(tmp_path: Path) -> None:
     assert exploration is not None and len(exploration.wait(120)) == 8
     picture = hub.frame("explore").meta["picture"]
     assert [t["n"] for t in picture["trials"]] == list(range(8)) and picture["progress"]["done"] == 8
+    assert not picture["running"]
     first = next(t["n"] for t in picture["trials"] if t["state"] == "done")
     assert ask(type="explore_open", n=first)["ok"]
     opened = next(m["session"] for m in heard if m["type"] == "explore_opened")

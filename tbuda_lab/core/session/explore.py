@@ -116,6 +116,7 @@ class Explore:
         self._listeners = [] if on_change is None else [on_change]
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self._running = False
         self._work = Exploration(
             plan,
             session.trace(),
@@ -144,7 +145,7 @@ class Explore:
 
     def start(self) -> Explore:
         """As `run`, in the background."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._running:
             return self
 
         def work() -> None:
@@ -152,9 +153,11 @@ class Explore:
                 self._work.run()
             except BaseException as error:
                 self._error = error
+            finally:
+                self._running = False  # before the last picture, which says that it is over
             self._tell()
 
-        self._error = None
+        self._error, self._running = None, True
         self._thread = threading.Thread(target=work, name="tbuda-explore-client", daemon=True)
         self._thread.start()
         return self
@@ -173,7 +176,7 @@ class Explore:
     @property
     def running(self) -> bool:
         """Whether it is at work in the background."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._running
 
     def cancel(self) -> None:
         """Stop; rows that are there stay, trials at work leave none, and the folder can be gone on with."""
