@@ -15,7 +15,7 @@ from tbuda_lab.core.explore import read
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.pictures.explore import write_explore_page
 from tests.browser.bare import Bare, bare_page
-from tests.browser.conftest import PATIENCE, errors_of, expect, open_and_run, settled
+from tests.browser.conftest import PATIENCE, box_of, errors_of, expect, open_and_run, settled
 from tests.session.models import perceptron
 
 TAB = "[data-tb-view=explore]"
@@ -108,7 +108,7 @@ def test_the_front_is_drawn_and_refused_points_say_why(workbench: Bare, shots: P
     assert len(page.locator(f"{TAB} .tx-frontline").get_attribute("d") or "") > 3
     crosses = page.locator(f"{TAB} .tx-front .tx-cross")
     expect(crosses).to_have_count(REFUSED)
-    assert all("2 rows" in str(crosses.nth(k).get_attribute("aria-label")) for k in range(REFUSED))
+    assert all("n150+grid=2x2 has 2 rows" in str(crosses.nth(k).get_attribute("aria-label")) for k in range(REFUSED))
     means = page.locator(f"{TAB} .tx-charts figure")
     expect(means).to_have_count(4)
     expect(means.first).to_contain_text("n150+grid=2x2"[:6])
@@ -140,6 +140,8 @@ def test_hover_shows_numbers_and_epochs(workbench: Bare, shots: Path) -> None:
     expect(tip).to_contain_text(f"Trial {number}")
     epochs = workbench.hub.session.exploration.trial(int(number)).numbers["epochs"]
     expect(tip.locator("svg > g")).to_have_count(int(min(epochs, 12)))
+    small, tab = box_of(tip.locator("svg")), box_of(page.locator(TAB))
+    assert tab["y"] <= small["y"] and small["y"] + small["height"] <= tab["y"] + tab["height"]  # within what is seen
     page.screenshot(path=shots / f"explore_hover_{page.theme}.png")
     page.locator(f"{TAB} .tx-progress").hover()
     expect(tip).to_be_hidden()
@@ -220,6 +222,6 @@ def test_a_point_opens_in_a_tab_of_its_own_on_the_grid(watched: Any, lab: Any, s
     page.locator(f"{TAB} button[data-tx=open]").click()
     opened = page.locator("[data-tb-tab=bringup]")
     opened.locator("[data-tb-view=grid] .tb-tile").first.wait_for(timeout=PATIENCE)
-    expect(opened).to_contain_text("4 × 4")
+    expect(opened).to_contain_text("n150+grid=4x4: 4 rows × 4 columns")
     page.screenshot(path=shots / "explore_opened.png")
     assert watched.errors == [] and watched.outside == []

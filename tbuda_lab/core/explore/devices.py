@@ -33,12 +33,14 @@ def parse_device(text: str, harvest: int = 0) -> DeviceSpec:
     if colon and not chips.isdecimal():
         raise InputError(f"device {text!r}: {chips!r} is not a number of chips; write for example n150:4")
     spec = load_device(base if colon else name, chips=int(chips) if colon else None)
+    if spec.name != text:
+        spec = dataclasses.replace(spec, name=_name(text))
     for change in changes:
         key, equals, value = (part.strip() for part in change.partition("="))
         if not equals or key not in CHANGES:
             raise InputError(f"device {text!r}: {change!r} is no change; there are {', '.join(CHANGES)}, each =VALUE")
         spec = CHANGES[key](spec, value)
-    return spec if (spec := _harvest(spec, harvest)).name == text else dataclasses.replace(spec, name=_name(text))
+    return _harvest(spec, harvest)
 
 
 def _name(text: str) -> str:

@@ -98,8 +98,9 @@ export function scaleOf(values: number[], from: number, to: number): Scale {
   high += pad;
   const step = 10 ** Math.floor(Math.log10((high - low) / 4));
   const every = [1, 2, 5, 10].map(k => k * step).find(k => (high - low) / k <= 6) ?? step;
+  const counts = values.every(Number.isInteger); // half a chip is no place on an axis
   const ticks: number[] = [];
-  for (let k = Math.ceil(low / every); k * every <= high; k++) ticks.push(k * every);
+  for (let k = Math.ceil(low / every); k * every <= high; k++) if (!counts || Number.isInteger(k * every)) ticks.push(k * every);
   return { place: value => from + ((value - low) / (high - low)) * (to - from), ticks };
 }
 

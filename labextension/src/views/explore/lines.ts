@@ -61,7 +61,7 @@ export function drawLines(
               event.preventDefault();
               onBrush(axis.name, value);
             }
-          }, svg('circle', { cx: x, cy: y, r: 5 }), svg('text', { x: x + 8, y: y + 4 }, words));
+          }, svg('rect', { x: x - 7, y: y - 8, width: 18 + 6 * words.length, height: 16, class: 'tx-hit' }), svg('circle', { cx: x, cy: y, r: 5 }), svg('text', { x: x + 8, y: y + 4 }, words));
         })
       ];
     }));

@@ -79,14 +79,15 @@ export class ExplorePicture {
     tip.hidden = !trial || !picture;
     if (!trial || !picture) return;
     const grid = picture.grids[trial.placement];
-    tip.replaceChildren(h('b', {}, `Trial ${trial.n}`),
-      ...Object.entries(trial.point).map(([axis, value]) => h('div', {}, `${axisWord(axis)} ${valueText(value)}`)),
-      ...Object.entries(trial.numbers).map(([name, value]) => h('div', {}, `${name} ${brief(value)}`)),
+    const wanted = Object.keys(trial.numbers).filter(name => [this.x, this.y, 'epochs'].includes(name) || picture.objectives.includes(name));
+    tip.replaceChildren(h('b', {}, `Trial ${trial.n}`), ...(trial.epochs && grid ? [smallEpochs(trial.epochs, grid)] : []),
       ...(trial.reason ? [h('div', { class: 'tx-reason' }, `${trial.state}: ${trial.reason.text}`)] : []),
-      ...(trial.epochs && grid ? [smallEpochs(trial.epochs, grid)] : []));
-    const box = this.element.getBoundingClientRect();
+      h('div', {}, Object.entries(trial.point).map(([axis, value]) => `${axisWord(axis)} ${valueText(value)}`).join(', ')),
+      ...wanted.map(name => h('div', {}, `${name} ${brief(trial.numbers[name])}`)));
+    const box = this.element.getBoundingClientRect(), room = (this.element.parentElement ?? this.element).getBoundingClientRect();
+    const below = event.clientY + 14, fits = below + tip.offsetHeight <= Math.min(room.bottom, innerHeight);
     tip.style.left = `${Math.max(0, Math.min(event.clientX - box.left + 14, box.width - 250))}px`;
-    tip.style.top = `${event.clientY - box.top + 14}px`;
+    tip.style.top = `${(fits ? below : Math.max(room.top, event.clientY - 14 - tip.offsetHeight)) - box.top}px`;
   }
 
   private drawHead(picture: Picture): void {
