@@ -7,7 +7,7 @@ import functools
 import operator
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tbuda_lab.core.errors import PipelineError, not_supported
@@ -63,6 +63,34 @@ DEVICE_CONFIGS: dict[str, str] = {
 RENAMED = {"accumulate_df": "default_accumulate_df", "math_fidelity": "default_math_fidelity"}
 
 
+def _device_of_config(name: Any) -> str:
+    """The device of a device_config. Raises `PipelineError` for one that there is not."""
+    if name == "galaxy":
+        raise not_supported(
+            "device_config='galaxy'",
+            "its links are not described here: name its cluster "
+            "descriptor by backend_cluster_descriptor_path and the chips by TTDevice(chip_ids=)",
+        )
+    if not isinstance(name, str) or name not in DEVICE_CONFIGS:
+        raise PipelineError(
+            f"Unsupported backend device configuration: {name}. Valid options are: {list(DEVICE_CONFIGS)}"
+        )
+    return DEVICE_CONFIGS[name]
+
+
+def _check_values(config: CompilerConfig, values: Mapping[str, Any]) -> None:
+    """Raises `PipelineError` for a value that its option does not take."""
+    for name, value in values.items():
+        if name != "harvested_rows" and hasattr(config, RENAMED.get(name, name)):
+            compiler_config.check_option(RENAMED.get(name, name), value)
+    if not 0 <= values.get("backend_opt_level", 4) <= 4:
+        raise PipelineError(f"backend_opt_level is 0 to 4, not {values['backend_opt_level']!r}")
+    if values.get("amp_level", 0) not in (0, 1, 2):
+        raise PipelineError(f"amp_level is 0, 1 or 2, not {values['amp_level']!r}")
+    if values.get("math_fidelity") is MathFidelity.Invalid:
+        raise PipelineError("math_fidelity is LoFi, HiFi2, HiFi3 or HiFi4, not Invalid")
+
+
 def set_configuration_options(
     enable_recompute: bool | None = None,
     balancer_policy: str | None = None,
@@ -106,33 +134,14 @@ def set_configuration_options(
     values = {name: value for name, value in locals().items() if value is not None}
     config = _get_global_compiler_config()
     if "device_config" in values:
-        name = values.pop("device_config")
-        if name == "galaxy":
-            raise not_supported(
-                "device_config='galaxy'",
-                "its links are not described here: name its cluster "
-                "descriptor by backend_cluster_descriptor_path and the chips by TTDevice(chip_ids=)",
-            )
-        if not isinstance(name, str) or name not in DEVICE_CONFIGS:
-            raise PipelineError(
-                f"Unsupported backend device configuration: {name}. Valid options are: {list(DEVICE_CONFIGS)}"
-            )
-        config.backend_device_descriptor_path = DEVICE_CONFIGS[name]
+        config.backend_device_descriptor_path = _device_of_config(values.pop("device_config"))
     algorithm = values.get("dram_placement_algorithm")
     if isinstance(algorithm, str):
         if algorithm not in DRAMPlacementAlgorithm.__members__:
             names = ", ".join(DRAMPlacementAlgorithm.__members__)
             raise PipelineError(f"dram_placement_algorithm {algorithm!r} is none of {names}")
         values["dram_placement_algorithm"] = DRAMPlacementAlgorithm[algorithm]
-    for name, value in values.items():
-        if name != "harvested_rows" and hasattr(config, RENAMED.get(name, name)):
-            compiler_config.check_option(RENAMED.get(name, name), value)
-    if not 0 <= values.get("backend_opt_level", 4) <= 4:
-        raise PipelineError(f"backend_opt_level is 0 to 4, not {backend_opt_level!r}")
-    if amp_level is not None and amp_level not in (0, 1, 2):
-        raise PipelineError(f"amp_level is 0, 1 or 2, not {amp_level!r}")
-    if math_fidelity is MathFidelity.Invalid:
-        raise PipelineError("math_fidelity is LoFi, HiFi2, HiFi3 or HiFi4, not Invalid")
+    _check_values(config, values)
     if "harvested_rows" in values:
         config.harvesting_masks = _masks(values.pop("harvested_rows"))
         config.harvesting_mask = functools.reduce(operator.or_, config.harvesting_masks, 0)

@@ -212,10 +212,7 @@ class SambaSession:
         chosen = self._output_positions(traced, output_tensors)
         count = int(world_size or self.settings.get("world_size") or 1) if data_parallel else 1
         replicas = self._replicas(traced, count)
-        numbers = {str(k): float(v) for k, v in (hyperparam_dict or {}).items()}
-        wrong = sorted(set(numbers) - set(NUMBERS))
-        if wrong:
-            raise ValueError(f"no number {', '.join(wrong)} at run time; there are {', '.join(NUMBERS)}")
+        numbers = _numbers(hyperparam_dict or {})
         p = numbers.pop("p", None)
         if p and traced.masks is None:
             warnings.warn(
@@ -227,11 +224,11 @@ class SambaSession:
         if "fwd" in sections and traced.waiting:
             self._work_off(traced)
         resumes = goes_back and "fwd" not in sections and traced.waiting > 0
-        if goes_back and "fwd" not in sections and traced.waiting != len(replicas):
-            if traced.waiting:
-                raise ValueError(
-                    f"the forward pass ran on {traced.waiting} replicas, its backward pass is to run on {len(replicas)}"
-                )
+        if resumes and traced.waiting != len(replicas):
+            raise ValueError(
+                f"the forward pass ran on {traced.waiting} replicas, its backward pass is to run on {len(replicas)}"
+            )
+        if goes_back and not resumes and "fwd" not in sections:
             warnings.warn(
                 "session.run: bckwd has no effect: no forward pass waits for it; run fwd first, or both together",
                 stacklevel=2,
@@ -545,6 +542,15 @@ def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 def _no_form(what: str, why: str, fix: str) -> UnsupportedOp:
     return UnsupportedOp(f"{what} is not supported", [Diagnostic("error", what, "samba", why, fix)])
+
+
+def _numbers(hyperparameters: Mapping[str, float]) -> dict[str, float]:
+    """Numbers of a run by name. Raises `ValueError` for one that no run takes."""
+    numbers = {str(k): float(v) for k, v in hyperparameters.items()}
+    wrong = sorted(set(numbers) - set(NUMBERS))
+    if wrong:
+        raise ValueError(f"no number {', '.join(wrong)} at run time; there are {', '.join(NUMBERS)}")
+    return numbers
 
 
 def _sections(names: Sequence[str] | None) -> tuple[str, ...]:

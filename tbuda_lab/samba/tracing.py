@@ -239,15 +239,41 @@ class TracedGraph:
         in one may be left out. Raises `ValueError` naming the tensor where a name or shape differs from what was
         traced.
         """
+        turns = self.spatial_batches
+        parts = replicas * turns
+        batches = self._batches(tensors, parts, regions)
+        feeds: Feeds = []
+        for replica in range(replicas):
+            rows = []
+            for number in range(replica * turns, (replica + 1) * turns):
+                part = {
+                    inner: value if parts == 1 else value.narrow(axis, number * size, size)
+                    for inner, (value, axis, size) in batches.items()
+                }
+                if self.masks is not None:
+                    part |= dict(zip(self.input_names[len(self.inputs) :], self.masks.draw(p), strict=True))
+                count = self.result.options.microbatch
+                cut = (
+                    list(elements(self.result.graph, part))
+                    if len(part) == len(self.input_names)
+                    else [{name: slice_of(value, k, count) for name, value in part.items()} for k in range(count)]
+                )
+                rows.append([{**one, **self._seeds(k, len(cut), number, parts, backward)} for k, one in enumerate(cut)])
+            feeds.append(rows)
+        return feeds
+
+    def _batches(
+        self, tensors: Sequence[Any] | Mapping[str, Any], parts: int, regions: Collection[str]
+    ) -> dict[str, tuple[torch.Tensor, int, int]]:
+        """By name in the graph (the tensor of all parts, its batch dim, the size of one part along that). Raises as
+        `split` says."""
         traced_names = {sample.sn_name for sample in self.inputs}
         by_name = (
             {key if key in traced_names else name_of(t, k): t for k, (key, t) in enumerate(tensors.items())}
             if isinstance(tensors, Mapping)
             else {name_of(t, k): t for k, t in enumerate(tensors)}
         )
-        byname: dict[str, torch.Tensor] = {}
-        turns = self.spatial_batches
-        dims: dict[str, tuple[int, int]] = {}
+        batches: dict[str, tuple[torch.Tensor, int, int]] = {}
         for sample, inner in zip(self.inputs, self.input_names, strict=False):
             if sample.sn_name not in by_name and sample.region_name in regions:
                 continue
@@ -260,42 +286,21 @@ class TracedGraph:
             value = value if isinstance(self.model, OnnxModel) else argument_of(value)
             shape = list(sample.shape)
             axis = sample.batch_dim or 0
-            if replicas * turns > 1 and shape:
-                shape[axis] *= replicas * turns
+            if parts > 1 and shape:
+                shape[axis] *= parts
             if list(value.shape) != shape:
                 raise ValueError(
                     f"input {sample.sn_name!r} has shape {tuple(value.shape)}, the graph was traced with "
                     f"{tuple(shape)}: give whole batches (drop_last=True)"
                 )
-            byname[inner] = value
-            dims[inner] = (axis, sample.shape[axis] if sample.dim() else 1)
-        extra = [n for n in by_name if n not in {s.sn_name for s in self.inputs}]
+            batches[inner] = (value, axis, sample.shape[axis] if sample.dim() else 1)
+        extra = [n for n in by_name if n not in traced_names]
         if extra:
             raise ValueError(
                 f"the graph has no input {', '.join(map(str, extra))}; "
                 f"it has {', '.join(str(s.sn_name) for s in self.inputs)}"
             )
-        feeds: Feeds = []
-        for replica in range(replicas):
-            rows = []
-            for turn in range(turns):
-                part: dict[str, torch.Tensor] = {}
-                for inner, (axis, size) in dims.items():
-                    at = (replica * turns + turn) * size
-                    whole = replicas * turns == 1
-                    part[inner] = byname[inner] if whole else byname[inner].narrow(axis, at, size)
-                if self.masks is not None:
-                    part |= dict(zip(self.input_names[len(self.inputs) :], self.masks.draw(p), strict=True))
-                count = self.result.options.microbatch
-                cut = (
-                    list(elements(self.result.graph, part))
-                    if len(part) == len(self.input_names)
-                    else [{name: slice_of(value, k, count) for name, value in part.items()} for k in range(count)]
-                )
-                number, parts = replica * turns + turn, replicas * turns
-                rows.append([{**one, **self._seeds(k, len(cut), number, parts, backward)} for k, one in enumerate(cut)])
-            feeds.append(rows)
-        return feeds
+        return batches
 
     def _seeds(self, element: int, count: int, part: int, parts: int, backward: bool) -> dict[str, torch.Tensor]:
         """Of one element of `count` of one of the `parts` of a run's batch, by graph input the gradient by an output:
@@ -429,24 +434,8 @@ def trace(
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     count = sum(1 for _ in elements(graph, dict(zip((n.name for n in graph.inputs), tensors, strict=True))))
     training = _training(graph, model, optimizers, count) if optimizers else None
-    options = CompileOptions(
-        default_df_override=DataFormat.Float32,
-        default_accumulate_df=DataFormat.Float32,
-        microbatch=count,
-        training=training,
-    )
-    if training is not None and early_gradients:
-        options = dataclasses.replace(options, scheduler_policy="LongestPath")
     fingerprint = tuple(print_graph(without_weights(graph, digests=False), origins=False).splitlines()[1:])
-    result = compile_graph(graph, load_device(DEVICE), options, ())
-    if op_by_op:
-        breaks = tuple(Override("epoch_break", op, True) for op in result.placement.ops)
-        result = compile_graph(graph, result.device, dataclasses.replace(options, enable_auto_fusing=False), breaks)
-    if training is not None:
-        _warn_of_idle_weights(result, training)
-    by_section = result if mapping == "spatial" else None
-    if mapping == "spatial":
-        result = map_spatially(graph, result, options)
+    result, by_section = _compile(graph, training, count, mapping, op_by_op, early_gradients)
     return TracedGraph(
         name,
         model,
@@ -473,6 +462,27 @@ def trace(
             node.sources[3].removesuffix("running_mean") for node in graph.ops if isinstance(node.op, BatchnormTraining)
         ),
     )
+
+
+def _compile(
+    graph: Graph, training: TrainingOptions | None, count: int, mapping: str, op_by_op: bool, early_gradients: bool
+) -> tuple[CompileResult, CompileResult | None]:
+    """(the compile, of a spatial mapping that by sections too). count: inputs of a batch; the others as of `trace`."""
+    options = CompileOptions(
+        default_df_override=DataFormat.Float32,
+        default_accumulate_df=DataFormat.Float32,
+        microbatch=count,
+        training=training,
+    )
+    if training is not None and early_gradients:
+        options = dataclasses.replace(options, scheduler_policy="LongestPath")
+    result = compile_graph(graph, load_device(DEVICE), options, ())
+    if op_by_op:
+        breaks = tuple(Override("epoch_break", op, True) for op in result.placement.ops)
+        result = compile_graph(graph, result.device, dataclasses.replace(options, enable_auto_fusing=False), breaks)
+    if training is not None:
+        _warn_of_idle_weights(result, training)
+    return (map_spatially(graph, result, options), result) if mapping == "spatial" else (result, None)
 
 
 def _check_settings(mapping: str, spatial_batches: int, op_by_op: bool) -> None:

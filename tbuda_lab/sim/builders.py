@@ -34,12 +34,8 @@ _LARGE = 1 << 12
 """Numbers of a slice of equal rows from which one row is worked on in less time than all."""
 
 
-def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
-    """The kernel of an op, relu and output rounding included. With a `history`, each result is added to the last.
-
-    Raises `NetlistError` for an unknown type or missing attributes. The kernel raises it for inputs whose shapes do
-    not fit, and when the result has not the op's shape.
-    """
+def _kernel(context: OpContext) -> Kernel:
+    """The kernel alone, of an op that has so many inputs as its type takes."""
     op = context.op
     builder = BUILDERS.get(op.type)
     if builder is None:
@@ -52,9 +48,19 @@ def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
             f"it takes {least}" + ("" if most == least else f" to {most}" if most else " or more"),
         )
     try:
-        kernel = builder(context)
+        return builder(context)
     except (TypeError, ValueError, KeyError) as error:
         raise context.error("O1", f"its attributes cannot be read: {error!r}") from None
+
+
+def build(context: OpContext, history: GradientOutput | None = None) -> Kernel:
+    """The kernel of an op, relu and output rounding included. With a `history`, each result is added to the last.
+
+    Raises `NetlistError` for an unknown type or missing attributes. The kernel raises it for inputs whose shapes do
+    not fit, and when the result has not the op's shape.
+    """
+    op = context.op
+    kernel = _kernel(context)
     moves_only = op.type in MOVES
     relu = relu_of(op.attributes) if op.type != "fused_op" and not _relu_in_epilogue(op) else None
     pack = context.numerics.pack(
@@ -202,8 +208,7 @@ def _matmul(context: OpContext) -> Kernel:
         1 if context.numerics.missing_products(op) is None else 2
     )  # what three passes miss stands beside what they see
 
-    def run(args: Sequence[Array], free: int | None) -> Array:
-        a, b = args[0], args[1]
+    def refuse_misfits(a: Array, b: Array) -> None:
         if a.shape[3] != twice * inner or b.shape[2] != twice * inner:
             raise context.error(
                 "G8",
@@ -217,6 +222,10 @@ def _matmul(context: OpContext) -> Kernel:
                 f"input 1 has {b.shape[1]} slices for {a.shape[1]} of input 0",
                 f"broadcast it: {{z: {a.shape[1] // max(b.shape[1], 1)}}}",
             )
+
+    def run(args: Sequence[Array], free: int | None) -> Array:
+        a, b = args[0], args[1]
+        refuse_misfits(a, b)
         if alone and repeated_column(b):
             column = mm.matmul(a, b[..., :1])
             return repeat_to(column, (*column.shape[:3], b.shape[3]))

@@ -125,64 +125,22 @@ def build_sparse(context: OpContext) -> Kernel:
     """inputs: sparse tiles, activation, encodings, optional bias row.
 
     Tiles and encodings are cut by grid rows and `fracture_factor` groups of columns; a group of columns of cores
-    uses its own. The decoded matrix is kept until other tiles or encodings arrive. Where it only picks rows, and
-    nothing is done to them, the kernel returns `PickedRows`, which stand for an array.
+    uses its own. Where the matrix only picks rows, and nothing is done to them, the kernel returns `PickedRows`, which
+    stand for an array.
     """
-    op = context.op
-    grid_r = op.grid_size[0]
-    fracture = context.whole("fracture_factor", 1)
-    t, rows, columns = context.shape
-    h = context.tile_dim[0]  # a picker works in full tiles; smaller ones keep their first rows
-    if "sparse_tile_ptr_bits" not in op.attributes and {"indices_len", "num_columns", "starting_row"} & set(
-        op.attributes
-    ):
+    attributes = context.op.attributes
+    if "sparse_tile_ptr_bits" not in attributes and {"indices_len", "num_columns", "starting_row"} & set(attributes):
         raise context.error(
             "sparse-encoding",
             "its encodings use the old format (indices_len, num_columns, starting_row), which is not supported",
             "encode the picker again, with sparse_tile_ptr_bits and sparse_ublock_idx_bits",
         )
-    pointer_bits = context.whole("sparse_tile_ptr_bits")
-    index_bits = context.whole("sparse_ublock_idx_bits", -1)
-    u_kt = context.whole("u_kt")
+    matrices = _Matrices(context)
+    fracture = matrices.fracture
+    t, rows, columns = context.shape
+    h = context.tile_dim[0]  # a picker works in full tiles; smaller ones keep their first rows
     bias = context.flag("bias")
-    spill = context.numerics.spill(op)
-    selected: list[tuple[Array, Array, int, list[Matrix | RowPicker]]] = []
-
-    def per_core(x: Array, index: int) -> Array:
-        """(z, R, C) -> (grid rows, column groups, tiles, 32, 32); what a broadcast along c repeats is left out."""
-        rt, ct = x.shape[1] // TILE, x.shape[2] // TILE // _column_repeats(op.inputs[index].tms or ())
-        if rt % grid_r or ct % fracture:
-            raise context.error(
-                "G8",
-                f"input {index} is {rt} x {ct} tiles",
-                f"it is cut into {grid_r} grid rows and {fracture} groups of columns",
-            )
-        tiles = x[0, :, : ct * TILE].reshape(grid_r, rt // grid_r, TILE, fracture, ct // fracture, TILE)
-        return np.ascontiguousarray(tiles.transpose(0, 3, 1, 4, 2, 5)).reshape(grid_r, fracture, -1, TILE, TILE)
-
-    def matrices(tiles: Array, words: Array, act_rows: int) -> list[Matrix | RowPicker]:
-        for known_tiles, known_words, known_rows, matrices in selected:
-            if known_rows == act_rows and same_memory(known_tiles, tiles) and same_memory(known_words, words):
-                return matrices
-        blocks = per_core(tiles, 0).astype(np.float32, copy=False)
-        encodings = per_core(words, 2).astype(np.int32, copy=False).view(np.uint32).reshape(grid_r, fracture, -1)
-        matrices = [
-            _compact(m, t)
-            for m in decode_to_csr(
-                blocks,
-                encodings,
-                t=t,
-                mblock_m=op.blocking.mblock[0],
-                ublock_r=op.blocking.ublock[0],
-                u_kt=u_kt,
-                act_rows=act_rows,
-                pointer_bits=pointer_bits,
-                index_bits=None if index_bits < 0 else index_bits,
-                where=f"op {op.name!r}",
-            )
-        ]
-        selected[:] = [(tiles, words, act_rows, matrices)]
-        return matrices
+    spill = context.numerics.spill(context.op)
 
     def run(args: Sequence[Array], free: int | None) -> Array:
         tiles, act, words = args[:3]
@@ -198,13 +156,13 @@ def build_sparse(context: OpContext) -> Kernel:
             and act.dtype == np.float32
             and (tiles.shape[0] == words.shape[0] == 1)
         ):
-            only = matrices(tiles[0], words[0], height)[0]
+            only = matrices.of(tiles[0], words[0], height)[0]
             if isinstance(only, RowPicker):
                 source = np.ascontiguousarray(act.reshape(-1, height, columns))
                 return cast(Array, PickedRows(source, only))
         out = np.empty((n, t, rows, columns), np.float32)
         for i in range(n):
-            own = matrices(tiles[i % tiles.shape[0]], words[i % words.shape[0]], height)
+            own = matrices.of(tiles[i % tiles.shape[0]], words[i % words.shape[0]], height)
             x = act[i % act.shape[0]].reshape(height, columns)
             if fracture == 1 and h == TILE and isinstance(own[0], RowPicker) and x.dtype == out.dtype:
                 own[0].into(out[i].reshape(t * rows, columns), np.ascontiguousarray(x))
@@ -218,6 +176,60 @@ def build_sparse(context: OpContext) -> Kernel:
         return mm.add_row(out, args[3], context.tile_dim[0], context.input_tiles[3][0]) if bias else out
 
     return run
+
+
+class _Matrices:
+    """The matrices of a sparse matmul, a group of columns each; those that came last are kept until other tiles or
+    encodings arrive."""
+
+    def __init__(self, context: OpContext) -> None:
+        self._context = context
+        self.fracture = context.whole("fracture_factor", 1)
+        self._u_kt = context.whole("u_kt")
+        self._pointer_bits = context.whole("sparse_tile_ptr_bits")
+        self._index_bits = context.whole("sparse_ublock_idx_bits", -1)
+        self._last: tuple[Array, Array, int, list[Matrix | RowPicker]] | None = None
+
+    def of(self, tiles: Array, words: Array, act_rows: int) -> list[Matrix | RowPicker]:
+        """tiles, words: of one entry of their queues; act_rows: of the activation, slices stacked."""
+        if self._last is not None:
+            last_tiles, last_words, last_rows, matrices = self._last
+            if last_rows == act_rows and same_memory(last_tiles, tiles) and same_memory(last_words, words):
+                return matrices
+        op = self._context.op
+        blocks = self._per_core(tiles, 0).astype(np.float32, copy=False)
+        encodings = self._per_core(words, 2).astype(np.int32, copy=False).view(np.uint32)
+        matrices = [
+            _compact(m, self._context.shape[0])
+            for m in decode_to_csr(
+                blocks,
+                encodings.reshape(op.grid_size[0], self.fracture, -1),
+                t=self._context.shape[0],
+                mblock_m=op.blocking.mblock[0],
+                ublock_r=op.blocking.ublock[0],
+                u_kt=self._u_kt,
+                act_rows=act_rows,
+                pointer_bits=self._pointer_bits,
+                index_bits=None if self._index_bits < 0 else self._index_bits,
+                where=f"op {op.name!r}",
+            )
+        ]
+        self._last = tiles, words, act_rows, matrices
+        return matrices
+
+    def _per_core(self, x: Array, index: int) -> Array:
+        """(z, R, C) -> (grid rows, column groups, tiles, 32, 32); what a broadcast along c repeats is left out."""
+        op, fracture = self._context.op, self.fracture
+        grid_r = op.grid_size[0]
+        rt, ct = x.shape[1] // TILE, x.shape[2] // TILE // _column_repeats(op.inputs[index].tms or ())
+        if rt % grid_r or ct % fracture:
+            raise self._context.error(
+                "G8",
+                f"input {index} is {rt} x {ct} tiles",
+                f"it is cut into {grid_r} grid rows and {fracture} groups of columns",
+            )
+        tiles = x[0, :, : ct * TILE].reshape(grid_r, rt // grid_r, TILE, fracture, ct // fracture, TILE)
+        return np.ascontiguousarray(tiles.transpose(0, 3, 1, 4, 2, 5)).reshape(grid_r, fracture, -1, TILE, TILE)
 
 
 def same_memory(x: Array, y: Array) -> bool:

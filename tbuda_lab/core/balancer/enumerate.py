@@ -152,17 +152,8 @@ def enumerate_candidates(
     gr, gc, s = gr[exact], gc[exact], s[exact]
     block_r, block_c = rt // (gr * stream_r[s]), ct // (gc * stream_c[s])
 
-    # -- ublocks ---------------------------------------------------------------------------------------------
     dst = device.dst_tiles(profile.acc_df)
-    snap_r, snap_c = _splice_units(profile, block_r, block_c)
-    pairs, where = np.unique(np.stack([snap_r, snap_c]), axis=1, return_inverse=True)
-    where = where.reshape(-1)
-    shapes = [_ublock_shapes(profile, int(r), int(c), dst) for r, c in pairs.T]
-    counts = np.array([len(x) for x in shapes])
-    flat = np.array([u for x in shapes for u in x], dtype=np.int64).reshape(-1, 2)
-    first = np.cumsum(counts) - counts
-    owner, nth = expand(counts[where])
-    ublock = flat[first[where[owner]] + nth]
+    owner, ublock = _ublocks(profile, block_r, block_c, dst)
 
     # -- inner steps, output buffers, prologue ---------------------------------------------------------------
     buffers = _buffer_factors(profile, choice)
@@ -194,13 +185,7 @@ def enumerate_candidates(
     rows["cores"] = rows["grid_r"].astype(np.int64) * rows["grid_c"]
     alike = np.ravel_multi_index((base, step, buf), shape[:3])
     rows, alike = within_streams(profile, rows, alike, dict(choice.prologue), device.tile_align)
-    if profile.feeds_host:
-        # an untilized queue takes the tiles in rows; slices of columns, or slices before z, come in another order
-        rows["reason"][(rows["stream_c"] > 1) | (rows["stream"] == "rz")] = Reason.USER_ACCESS_PREVENTS_STREAMING
-    if profile.feeds_ram:
-        rows["reason"][(rows["stream_r"] > 1) | (rows["stream_c"] > 1)] = Reason.USER_ACCESS_PREVENTS_STREAMING
-    legal = rows["reason"] == Reason.LEGAL
-    rows["reason"][legal & output_buffer_rules(rows, options.microbatch)] = Reason.OUTPUT_BUFFER
+    _refuse_outputs(profile, rows, options.microbatch)
     _sparse_counts(profile, rows)
     rows, at = _l1(profile, device, choice, rows)
     alike = alike[at]
@@ -208,6 +193,30 @@ def enumerate_candidates(
         _preload_all_that_fit(rows, alike, rows["prologue"] & np.uint32(ENCODING - 1))
     price_rows(profile, device, rows)
     return rows
+
+
+def _ublocks(profile: OpProfile, block_r: np.ndarray, block_c: np.ndarray, dst: int) -> tuple[np.ndarray, np.ndarray]:
+    """(the number of its block, rows and columns) of every ublock of blocks of these sizes, block by block."""
+    snap_r, snap_c = _splice_units(profile, block_r, block_c)
+    pairs, where = np.unique(np.stack([snap_r, snap_c]), axis=1, return_inverse=True)
+    where = where.reshape(-1)
+    shapes = [_ublock_shapes(profile, int(r), int(c), dst) for r, c in pairs.T]
+    counts = np.array([len(x) for x in shapes])
+    flat = np.array([u for x in shapes for u in x], dtype=np.int64).reshape(-1, 2)
+    first = np.cumsum(counts) - counts
+    owner, nth = expand(counts[where])
+    return owner, flat[first[where[owner]] + nth]
+
+
+def _refuse_outputs(profile: OpProfile, rows: np.ndarray, microbatch: int) -> None:
+    """Mark the candidates whose output reaches its queue in another order than that takes, or has no legal buffer."""
+    if profile.feeds_host:
+        # an untilized queue takes the tiles in rows; slices of columns, or slices before z, come in another order
+        rows["reason"][(rows["stream_c"] > 1) | (rows["stream"] == "rz")] = Reason.USER_ACCESS_PREVENTS_STREAMING
+    if profile.feeds_ram:
+        rows["reason"][(rows["stream_r"] > 1) | (rows["stream_c"] > 1)] = Reason.USER_ACCESS_PREVENTS_STREAMING
+    legal = rows["reason"] == Reason.LEGAL
+    rows["reason"][legal & output_buffer_rules(rows, microbatch)] = Reason.OUTPUT_BUFFER
 
 
 def _ublock_shapes(profile: OpProfile, rows: int, cols: int, dst: int) -> tuple[tuple[int, int], ...]:

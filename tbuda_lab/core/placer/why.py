@@ -9,9 +9,12 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import spoken
 from tbuda_lab.core.balancer.enumerate import parallel_tiles
 from tbuda_lab.core.balancer.models import MEANING, REMEDY, describe
-from tbuda_lab.core.balancer.types import Placement, Reason
+from tbuda_lab.core.balancer.types import EpochReport, OpModels, Placement, Reason
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import InputError
+
+Faster = tuple[tuple[tuple[int, int], int, int], ...]
+"""Grids (rows, columns) of faster candidates, with cores and cycles."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Explanation:
     limiter: str
     blocks_epoch: bool
     free_cores: int
-    faster: tuple[tuple[tuple[int, int], int, int], ...]
+    faster: Faster
     text: str
 
 
@@ -57,41 +60,14 @@ def why(placement: Placement, op: str, device_cores: int) -> Explanation:
     report = placement.report.epochs[spot.epoch]
     kernel, limiter, what = placement.report.op_limiters[op]
     free = device_cores - report.cores
-    blocks = limiter == report.limiter_cycles
-    too = "" if op == report.limiter_op else f", and so is {report.limiter_op}"
     limit = "" if what == "kernel" else f", limited by {spoken(what)}; the kernel alone takes {kernel:,}"
     sentences = [
         f"{op} runs on {int(row['grid_r'])}x{int(row['grid_c'])} cores in epoch {spot.epoch} and takes "
         f"{limiter:,} cycles per input{limit}."
     ]
-    if not blocks:
-        slowest = f"{report.limiter_op} takes {report.limiter_cycles:,}"
-        sentences.append(f"It is not the slowest op of the epoch: {slowest}.")
-    elif report.no_larger.startswith("legal: ") and op == report.limiter_op:
-        sentences.append(
-            f"It is the slowest op of the epoch. A faster choice is {report.no_larger}; the policy "
-            f"{placement.report.policy} chose otherwise."
-        )
-    elif report.no_larger and op == report.limiter_op:
-        sentences.append(f"It is the slowest op of the epoch. Why it is not on more cores: {report.no_larger}.")
-    elif not faster:
-        none = "none of the candidates that its override leaves" if table.overridden else "no legal candidate"
-        sentences.append(f"It is the slowest op of the epoch{too}, and {none} has a faster kernel.")
-    else:
-        grid, cores, cycles = faster[0]
-        extra = cores - int(row["cores"])
-        sentences.append(
-            f"It is the slowest op of the epoch{too}; the smallest grid with a faster kernel, {grid[0]}x{grid[1]} "
-            f"({cycles:,} cycles), takes {_more(extra)}; {free} are free."
-        )
-    rest = describe(histogram)
-    left = " that its override leaves" if table.overridden else ""
-    if len(table.rows) == 1:  # it was chosen, so it is legal
-        sentences.append(f"It is the only candidate{left}.")
-    elif not refused:
-        sentences.append(f"All {len(table.rows):,} candidates{left} are legal.")
-    else:
-        sentences.append(f"{len(legal):,} of {len(table.rows):,} candidates{left} are legal; refused: {rest}.")
+    blocks = limiter == report.limiter_cycles
+    sentences.append(_in_its_epoch(op, blocks, report, placement.report.policy, int(row["cores"]), faster, table, free))
+    sentences.append(_its_candidates(table, len(legal)))
     if report.end_reason:
         sentences.append(f"The epoch ends because: {report.end_reason}.")
     return Explanation(
@@ -109,6 +85,49 @@ def why(placement: Placement, op: str, device_cores: int) -> Explanation:
         faster,
         " ".join(sentences),
     )
+
+
+def _in_its_epoch(
+    op: str,
+    blocks: bool,
+    report: EpochReport,
+    policy: str,
+    cores: int,
+    faster: Faster,
+    table: OpModels,
+    free: int,
+) -> str:
+    """Whether an op is the slowest of its epoch, and why it is not faster."""
+    if not blocks:
+        slowest = f"{report.limiter_op} takes {report.limiter_cycles:,}"
+        return f"It is not the slowest op of the epoch: {slowest}."
+    if report.no_larger and op == report.limiter_op:
+        if report.no_larger.startswith("legal: "):
+            return (
+                f"It is the slowest op of the epoch. A faster choice is {report.no_larger}; the policy "
+                f"{policy} chose otherwise."
+            )
+        return f"It is the slowest op of the epoch. Why it is not on more cores: {report.no_larger}."
+    too = "" if op == report.limiter_op else f", and so is {report.limiter_op}"
+    if not faster:
+        none = "none of the candidates that its override leaves" if table.overridden else "no legal candidate"
+        return f"It is the slowest op of the epoch{too}, and {none} has a faster kernel."
+    grid, needed, cycles = faster[0]
+    return (
+        f"It is the slowest op of the epoch{too}; the smallest grid with a faster kernel, {grid[0]}x{grid[1]} "
+        f"({cycles:,} cycles), takes {_more(needed - cores)}; {free} are free."
+    )
+
+
+def _its_candidates(table: OpModels, legal: int) -> str:
+    """How many candidates an op has, and what refuses the others."""
+    left = " that its override leaves" if table.overridden else ""
+    if len(table.rows) == 1:  # it was chosen, so it is legal
+        return f"It is the only candidate{left}."
+    if legal == len(table.rows):
+        return f"All {len(table.rows):,} candidates{left} are legal."
+    refused = describe(table.histogram())
+    return f"{legal:,} of {len(table.rows):,} candidates{left} are legal; refused: {refused}."
 
 
 def _more(cores: int) -> str:

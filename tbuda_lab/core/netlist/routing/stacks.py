@@ -9,7 +9,8 @@ blocks of the stack must fall on whole cores, mblocks and ublocks of the reader,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ from tbuda_lab.core.netlist.routing.rules import RouteRule
 
 I64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Refuse = Callable[[Bools | bool, RouteRule], None]
+"""Marks layouts with the rule that they break, unless they broke one before."""
 
 _STACKS = ("hstack", "vstack")
 _SLICES = ("hslice", "vslice", "z")
@@ -167,22 +170,11 @@ def phases(
     if not chain.sorted_steps:
         refuse(True, RouteRule.STACK_TM_ORDER)
 
-    # the block of one slice, in the inner and the outer direction of the stack
+    inner, outer = _joined_slices(chain, refuse)
     block_r, block_c = (rows - pad_r) // chain.down, (columns - pad_c) // chain.across
-    inner, outer = (chain.across, chain.down) if chain.by_rows else (chain.down, chain.across)
     block_in, block_out = (block_c, block_r) if chain.by_rows else (block_r, block_c)
-    if chain.cut % inner and inner % chain.cut:
-        refuse(True, RouteRule.STACK_SLICE)
-    if chain.cut % inner == 0:
-        rest = chain.cut // inner
-        if rest % outer and outer % rest:
-            refuse(True, RouteRule.STACK_SLICE_OUTER)
-        taken = outer if rest % outer == 0 else rest
-        block_in, block_out = block_in * inner, block_out * taken
-        steps_in, steps_out = 1, max(1, outer // taken)
-    else:
-        block_in = block_in * chain.cut
-        steps_in, steps_out = max(1, inner // chain.cut), outer
+    block_in, block_out = block_in * inner.joined, block_out * outer.joined
+    steps_in, steps_out = inner.steps, outer.steps
 
     # what the buffer holds at once needs no phase
     refuse(~either(steps_in, slots), RouteRule.STACK_BUF)
@@ -208,7 +200,43 @@ def phases(
     refuse(~(either(grid_r, step_r) & either(grid_c, step_c)), RouteRule.STACK_GRID)
     refuse(~(either(size_r, m * u) & either(size_c, n * v)), RouteRule.STACK_MBLOCK)
     refuse(~(either(size_r, u) & either(size_c, v)), RouteRule.STACK_UBLOCK)
-    row_scan = seen.scan == "r"
+    _refuse_scans(chain, seen.scan == "r", (size_r, size_c), (step_r, step_c), (m, n), (u, v), refuse)
+    return Phases(rule, step_r, step_c, uneven)
+
+
+class _Direction(NamedTuple):
+    """Of one direction of a stack: how many slices the cut of the reader joins, and the steps that are left."""
+
+    joined: int
+    steps: int
+
+
+def _joined_slices(chain: Chain, refuse: Refuse) -> tuple[_Direction, _Direction]:
+    """The inner and the outer direction of a stack: slices that a reader cuts come from the inner one first."""
+    inner, outer = (chain.across, chain.down) if chain.by_rows else (chain.down, chain.across)
+    if chain.cut % inner and inner % chain.cut:
+        refuse(True, RouteRule.STACK_SLICE)
+    if chain.cut % inner:
+        return _Direction(chain.cut, max(1, inner // chain.cut)), _Direction(1, outer)
+    rest = chain.cut // inner
+    if rest % outer and outer % rest:
+        refuse(True, RouteRule.STACK_SLICE_OUTER)
+    taken = outer if rest % outer == 0 else rest
+    return _Direction(inner, 1), _Direction(taken, max(1, outer // taken))
+
+
+def _refuse_scans(
+    chain: Chain,
+    row_scan: bool,
+    size: tuple[I64, I64],
+    step: tuple[I64, I64],
+    mblock: tuple[I64, I64],
+    ublock: tuple[I64, I64],
+    refuse: Refuse,
+) -> None:
+    """Blocks that end within a ublock, or that the reader's scan meets in another order than the pipe brings them. All
+    as (rows, columns): size of a block, steps between blocks."""
+    (size_r, size_c), (step_r, step_c), (m, n), (u, v) = size, step, mblock, ublock
     low, narrow = size_r < u, size_c < v
     if chain.by_rows:
         good = narrow & (size_r == 1) & ((n == 1) | ((u == 1) & (row_scan | (m == 1))))
@@ -223,4 +251,3 @@ def phases(
         several = ~low & ~narrow & (size_r < m * u)
         refuse(several & ~(np.asarray(not chain.by_rows) | (step_c == 1)), RouteRule.STACK_SCAN)
         refuse(several & (size_c != v), RouteRule.STACK_SCAN_COL)
-    return Phases(rule, step_r, step_c, uneven)

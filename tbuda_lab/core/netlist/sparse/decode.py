@@ -163,21 +163,13 @@ def decode_to_csr(
     else:
         assert first is not None
         raise first
-    # ones of every sparse tile, then of every use of it
     tiles = sparse_tiles.reshape(grid_r * groups * count, TILE, TILE)
-    which, row, column = np.nonzero(tiles)
-    value = tiles[which, row, column]
-    per_tile = np.bincount(which, minlength=tiles.shape[0])
-    begin = np.cumsum(per_tile) - per_tile
-    used = words.stream * count + words.pointer
-    repeats = per_tile[used]
-    of = np.repeat(np.arange(used.size), repeats)
-    element = np.repeat(begin[used] - (np.cumsum(repeats) - repeats), repeats) + np.arange(of.size)
+    of, row, column, value = _elements(tiles, words.stream * count + words.pointer)
     core, group = words.stream // groups, words.stream % groups
     out_tile = ((words.t * grid_r + core) * mblock_m + words.ublock) * ublock_r + words.in_r
     in_tile = words.strip * u_kt + words.in_d
-    rows = out_tile[of] * TILE + row[element]
-    columns = in_tile[of] * TILE + column[element]
+    rows = out_tile[of] * TILE + row
+    columns = in_tile[of] * TILE + column
     shape = (t * grid_r * mblock_m * ublock_r * TILE, act_rows)
     _require(
         columns < act_rows,
@@ -188,9 +180,22 @@ def decode_to_csr(
     result = []
     for g in range(groups):  # a handful of column groups
         mine = slice(None) if groups == 1 else group[of] == g
-        matrix = scipy.sparse.csr_matrix((value[element][mine], (rows[mine], columns[mine])), shape=shape)
+        matrix = scipy.sparse.csr_matrix((value[mine], (rows[mine], columns[mine])), shape=shape)
         result.append(matrix)
     return result
+
+
+def _elements(tiles: npt.NDArray[np.float32], used: I64) -> tuple[I64, I64, I64, npt.NDArray[np.float32]]:
+    """(its use, row, column, value) of every element that is not 0, of every use of a tile. tiles: (n, 32, 32); used:
+    the numbers of tiles."""
+    which, row, column = np.nonzero(tiles)
+    value = tiles[which, row, column]
+    per_tile = np.bincount(which, minlength=tiles.shape[0])
+    begin = np.cumsum(per_tile) - per_tile
+    repeats = per_tile[used]
+    of = np.repeat(np.arange(used.size), repeats)
+    element = np.repeat(begin[used] - (np.cumsum(repeats) - repeats), repeats) + np.arange(of.size)
+    return of, row[element], column[element], value[element]
 
 
 def _hop(step: I64, start: I64, count: I64) -> I64:

@@ -83,31 +83,10 @@ def encode_picker(
     `fits`).
     """
     entries = as_entries(coo)
-    rows_per_core = mblock_m * ublock_r
     strips = -(-act_rt * act_z // u_kt)
-    _check_range(entries, (fracture * t, grid_r * rows_per_core * TILE, act_rt * act_z * TILE))
+    _check_range(entries, (fracture * t, grid_r * mblock_m * ublock_r * TILE, act_rt * act_z * TILE))
 
-    # elements in the order of the stream: core row, column group, slice, strip, ublock, tile, row, column
-    slice_, out_tile, in_tile = entries[:, 0], entries[:, 1] // TILE, entries[:, 2] // TILE
-    group, t_in_group = slice_ // t, slice_ % t
-    core, row_in_core = out_tile // rows_per_core, out_tile % rows_per_core
-    stream = core * fracture + group
-    key = stream * t + t_in_group
-    for size, digit in (
-        (strips, in_tile // u_kt),
-        (mblock_m, row_in_core // ublock_r),
-        (ublock_r, row_in_core % ublock_r),
-        (u_kt, in_tile % u_kt),
-        (TILE, entries[:, 1] % TILE),
-        (TILE, entries[:, 2] % TILE),
-    ):
-        key = key * size + digit
-    key = in_order(key)
-    element_tile = key // (TILE * TILE)
-    first = starts(element_tile)
-    tile_key = element_tile[first]
-    masks = tile_masks(np.cumsum(first) - 1, key // TILE % TILE, key % TILE, tile_key.size)
-
+    tile_key, masks = _tiles_of_streams(entries, fracture, t, strips, mblock_m, ublock_r, u_kt)
     in_d, rest = tile_key % u_kt, tile_key // u_kt
     in_r, ublock_key = rest % ublock_r, rest // ublock_r
     strip_key = ublock_key // mblock_m
@@ -115,24 +94,10 @@ def encode_picker(
     streams = grid_r * fracture
 
     pointer, distinct, num_sparse_tiles = _deduplicate(masks, tile_stream, streams)
-    pointer_bits = max(pointer_bits, bits_for(num_sparse_tiles))
+    pointer_bits = _pointer_bits(max(pointer_bits, bits_for(num_sparse_tiles)), num_sparse_tiles, ublock_r, u_kt)
     index_bits = max(index_bits, bits_for(mblock_m))
-    low_bits = bits_for(ublock_r) + inner_bits(u_kt)
-    if pointer_bits + low_bits > 16:
-        raise _too_wide(
-            f"{num_sparse_tiles} distinct sparse tiles need {pointer_bits} bits beside {low_bits} for a "
-            f"place among {ublock_r} x {u_kt} tiles, together more than 16",
-            "a smaller u_kt or ublock, or more rows of cores",
-        )
-
     blocks = _Ublocks.of(ublock_key, strip_key, tile_key.size)
-    most = 1 << (16 - index_bits)
-    if blocks.tiles.size and int(blocks.tiles.max()) > most:
-        raise _too_wide(
-            f"a ublock with {int(blocks.tiles.max())} tiles; beside {index_bits} bits for {mblock_m} "
-            f"ublock rows there is room for {most}",
-            "a smaller u_kt or mblock",
-        )
+    most = _most_tiles(blocks, index_bits, mblock_m)
     strip, place, counts, tiles = _strips(blocks, streams * t, strips)
     words = STRIP_WORDS + counts + tiles
     if int(words.max()) > PAGE_WORDS:
@@ -174,6 +139,55 @@ def encode_picker(
         nz_ublocks=per_row(tile_stream[blocks.first]),
         nz_strips=per_row(blocks.filled // strips // t),
     )
+
+
+def _tiles_of_streams(
+    entries: I64, fracture: int, t: int, strips: int, mblock_m: int, ublock_r: int, u_kt: int
+) -> tuple[I64, U32]:
+    """(keys of the tiles that hold elements, the masks of those tiles) in the order of the streams: core row, column
+    group, slice, strip, ublock, tile. A key is the tile's place in the counts of these, as digits of one number."""
+    slice_, out_tile, in_tile = entries[:, 0], entries[:, 1] // TILE, entries[:, 2] // TILE
+    core, row_in_core = out_tile // (mblock_m * ublock_r), out_tile % (mblock_m * ublock_r)
+    stream = core * fracture + slice_ // t
+    key = stream * t + slice_ % t
+    for size, digit in (
+        (strips, in_tile // u_kt),
+        (mblock_m, row_in_core // ublock_r),
+        (ublock_r, row_in_core % ublock_r),
+        (u_kt, in_tile % u_kt),
+        (TILE, entries[:, 1] % TILE),
+        (TILE, entries[:, 2] % TILE),
+    ):
+        key = key * size + digit
+    key = in_order(key)
+    element_tile = key // (TILE * TILE)
+    first = starts(element_tile)
+    tile_key = element_tile[first]
+    return tile_key, tile_masks(np.cumsum(first) - 1, key // TILE % TILE, key % TILE, tile_key.size)
+
+
+def _pointer_bits(bits: int, num_sparse_tiles: int, ublock_r: int, u_kt: int) -> int:
+    """The width of a pointer to a sparse tile; raises `PlacementError` where a word has no room for it."""
+    low_bits = bits_for(ublock_r) + inner_bits(u_kt)
+    if bits + low_bits > 16:
+        raise _too_wide(
+            f"{num_sparse_tiles} distinct sparse tiles need {bits} bits beside {low_bits} for a "
+            f"place among {ublock_r} x {u_kt} tiles, together more than 16",
+            "a smaller u_kt or ublock, or more rows of cores",
+        )
+    return bits
+
+
+def _most_tiles(blocks: _Ublocks, index_bits: int, mblock_m: int) -> int:
+    """How many tiles the header of a ublock can count; raises `PlacementError` where one has more."""
+    most = 1 << (16 - index_bits)
+    if blocks.tiles.size and int(blocks.tiles.max()) > most:
+        raise _too_wide(
+            f"a ublock with {int(blocks.tiles.max())} tiles; beside {index_bits} bits for {mblock_m} "
+            f"ublock rows there is room for {most}",
+            "a smaller u_kt or mblock",
+        )
+    return most
 
 
 @dataclasses.dataclass(frozen=True)

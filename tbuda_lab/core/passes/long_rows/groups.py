@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 from tbuda_lab.core.graph import Graph, Node, NodeKind, Shape
 from tbuda_lab.core.graph.phases import ROLE, WRITES
@@ -38,67 +39,75 @@ class Group:
     moves: list[tuple[Node, Shape]] = dataclasses.field(default_factory=list)
 
 
-def groups_of(graph: Graph) -> list[Group]:
-    """All groups of a graph whose row may be cut."""
-    parent: dict[str, str] = {}
-    fixed: set[str] = set()
-    products: list[str] = []
-    movers: list[Node] = []
-    reductions: list[tuple[str, Node]] = []
+class _RowSharing:
+    """Which nodes share a long row: sets that are joined op by op (union-find). fixed: nodes whose row must stay whole;
+    reductions: (source, node) of those along the row; movers, products: the moves of whole rows and the products that
+    belong to a set."""
 
-    def find(name: str) -> str:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.long = {node.name for node in graph if is_long(node.shape)}
+        self.fixed: set[str] = set()
+        self.products: list[str] = []
+        self.movers: list[Node] = []
+        self.reductions: list[tuple[str, Node]] = []
+        self._parent: dict[str, str] = {}
+        for node in graph.topological():
+            sources = [s for s in node.sources if s in self.long]
+            if node.name not in self.long and not sources:
+                continue
+            if node.kind is NodeKind.OP:
+                self._add_op(node, sources)
+            elif node.kind is NodeKind.OUTPUT:
+                self.fixed.update(sources if WRITES in node.attrs else ())
+            elif not (is_stored(node) or node.kind is NodeKind.INPUT) or ROLE in node.attrs:
+                self.fixed.add(node.name)  # what programs write lies in DRAM as the model has it
+
+    def find(self, name: str) -> str:
+        """The node that stands for the set of `name`."""
+        parent = self._parent
         while parent.setdefault(name, name) != name:
             parent[name] = name = parent[parent[name]]
         return name
 
-    long = {node.name for node in graph if is_long(node.shape)}
-    for node in graph.topological():
-        sources = [s for s in node.sources if s in long]
-        if node.name not in long and not sources:
-            continue
-        if node.kind is NodeKind.OP:
-            op = node.op
-            if op is not None and op.type in ELEMENTWISE and node.name in long:
-                for source in sources:
-                    parent[find(source)] = find(node.name)
-                continue
-            if isinstance(op, Reduce) and op.type in REDUCTIONS and op.dim == -1:
-                reductions.append((sources[0], node))
-                continue
-            if isinstance(op, Reduce) and op.type in REDUCTIONS and op.dim < -1:
-                parent[find(sources[0])] = find(node.name)
-                continue
-            if (
-                isinstance(op, ROW_MOVES)
-                and node.name in long
-                and moves_rows(node, [graph[s].shape for s in node.sources])
-            ):
-                for source in sources:
-                    parent[find(source)] = find(node.name)
-                movers.append(node)
-                continue
-            if isinstance(op, Matmul) and node.name in long and _has_own_weights(graph, node):
-                for source in node.sources[1:]:
-                    parent[find(source)] = find(node.name)
-                products.append(node.name)
-                continue
-            fixed.update((*sources, node.name))
-        elif node.kind is NodeKind.OUTPUT:
-            fixed.update(sources if WRITES in node.attrs else ())
-        elif not (is_stored(node) or node.kind is NodeKind.INPUT) or ROLE in node.attrs:
-            fixed.add(node.name)  # what programs write lies in DRAM as the model has it
-    bad = {find(name) for name in fixed & long}
+    def _join(self, sources: Iterable[str], name: str) -> None:
+        for source in sources:
+            self._parent[self.find(source)] = self.find(name)
+
+    def _add_op(self, node: Node, sources: list[str]) -> None:
+        op, wide = node.op, node.name in self.long
+        if op is not None and op.type in ELEMENTWISE and wide:
+            self._join(sources, node.name)
+        elif isinstance(op, Reduce) and op.type in REDUCTIONS and op.dim == -1:
+            self.reductions.append((sources[0], node))
+        elif isinstance(op, Reduce) and op.type in REDUCTIONS and op.dim < -1:
+            self._join(sources[:1], node.name)
+        elif isinstance(op, ROW_MOVES) and wide and moves_rows(node, [self.graph[s].shape for s in node.sources]):
+            self._join(sources, node.name)
+            self.movers.append(node)
+        elif isinstance(op, Matmul) and wide and _has_own_weights(self.graph, node):
+            self._join(node.sources[1:], node.name)
+            self.products.append(node.name)
+        else:
+            self.fixed.update((*sources, node.name))
+
+
+def groups_of(graph: Graph) -> list[Group]:
+    """All groups of a graph whose row may be cut."""
+    sharing = _RowSharing(graph)
+    find, long = sharing.find, sharing.long
+    bad = {find(name) for name in sharing.fixed & long}
     groups: dict[str, Group] = {}
     for node in graph.topological():
         if node.name in long and node.kind is not NodeKind.OUTPUT and find(node.name) not in bad:
             groups.setdefault(find(node.name), Group(node.shape[-1])).wide.append(node)
-    for source, node in reductions:
+    for source, node in sharing.reductions:
         if (group := groups.get(find(source))) is not None:
             group.reductions.append(node)
-    for node in movers:
+    for node in sharing.movers:
         if (group := groups.get(find(node.name))) is not None:
             group.moves.append((node, graph[node.sources[0]].shape))
-    for name in products:
+    for name in sharing.products:
         if (group := groups.get(find(name))) is not None:
             group.by_product = True
     # one op alone that makes the row (a product that only an output reads) has a pass of its own

@@ -382,8 +382,19 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
         sizes[problem.order[op]] = tuple(
             tiles + extra[op, p] if (op, p) in extra else 0 for p, tiles in enumerate(epoch.tiles[op].inputs)
         )
+    by_branch: dict[tuple[int, int, int], int] = {}
+    for missing, pair in unmet:
+        branch = pair.fork, pair.join, pair.short.port
+        by_branch[branch] = max(missing, by_branch.get(branch, 0))
+    notes = _notes(problem, f"epoch {index}", widened, readers, unmet)
+    return Buffering(sizes, notes, tuple((fork, missing) for (fork, _, _), missing in by_branch.items()))
+
+
+def _notes(
+    problem: Problem, where: str, widened: set[str], readers: set[str], unmet: list[tuple[int, ForkJoin]]
+) -> tuple[Diagnostic, ...]:
+    """What was done in an epoch, or is missing: a diagnostic of each kind."""
     notes: list[Diagnostic] = []
-    where = f"epoch {index}"
     if widened:
         names = sorted(widened)
         text = (
@@ -410,11 +421,7 @@ def buffer(problem: Problem, segment: Segment, index: int) -> Buffering:
         notes.append(
             Diagnostic("warning", where, "fork-join", text, f"an epoch break before {join}, or more cores for it")
         )
-    by_branch: dict[tuple[int, int, int], int] = {}
-    for missing, pair in unmet:
-        branch = pair.fork, pair.join, pair.short.port
-        by_branch[branch] = max(missing, by_branch.get(branch, 0))
-    return Buffering(sizes, tuple(notes), tuple((fork, missing) for (fork, _, _), missing in by_branch.items()))
+    return tuple(notes)
 
 
 def nop_cores(problem: Problem, segment: Segment) -> int:
