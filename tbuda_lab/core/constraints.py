@@ -331,11 +331,11 @@ def choices(
 ) -> Mapping[str, Choice]:
     """What overrides fix for the candidates of these ops. Raises `OverrideError` with one diagnostic for each illegal
     value, naming what would be legal."""
-    names, result = list(profiles), _Choices(profiles, device)
+    names, table = list(profiles), _Choices(profiles, device)
     for record in overrides:
         if record.kind in KINDS and KINDS[record.kind].choice:
-            result.add(KINDS[record.kind], record.value, record.matches(names))
-    return Constraints(choices=result.table, faults=tuple(result.finish())).checked().choices
+            table.add(KINDS[record.kind], record.value, record.matches(names))
+    return Constraints(choices=table.table, faults=tuple(table.finish())).checked().choices
 
 
 class _Choices:

@@ -34,14 +34,14 @@ class Walk(NamedTuple):
 
 def _coordinates(loops: Sequence[Loop]) -> list[np.ndarray]:
     """z, r and c at every step of nested loops."""
-    result = []
+    coordinates = []
     for axis in (1, 2, 3):
         at = np.zeros(1, np.int64)
         for loop in loops:
             count, step = loop[0], loop[axis]
             at = (at[:, None] + step * np.arange(count)).reshape(-1) if step else at.repeat(count)
-        result.append(at)
-    return result
+        coordinates.append(at)
+    return coordinates
 
 
 def _merge_loops(loops: Sequence[Loop]) -> tuple[Loop, ...]:

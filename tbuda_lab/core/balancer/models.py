@@ -87,17 +87,17 @@ def _no_such_shape(profile: OpProfile, choice: Choice) -> str:
 
 def _asked(choice: Choice) -> list[tuple[str, Choice, tuple[str, ...]]]:
     """Shapes that overrides fix: in words, the choice without it, the columns of a table that have it."""
-    result: list[tuple[str, Choice, tuple[str, ...]]] = []
+    shapes: list[tuple[str, Choice, tuple[str, ...]]] = []
     if choice.grid is not None:
         text = f"grid {choice.grid[0]} x {choice.grid[1]}"
-        result.append((text, dataclasses.replace(choice, grid=None), ("grid_r", "grid_c")))
+        shapes.append((text, dataclasses.replace(choice, grid=None), ("grid_r", "grid_c")))
     if choice.stream_shape is not None or choice.stream_dir is not None:
         asked = "x".join(map(str, choice.stream_shape)) if choice.stream_shape else str(choice.stream_dir)
         free = dataclasses.replace(choice, stream_shape=None, stream_dir=None)
-        result.append((f"t-stream {asked}", free, ("stream_r", "stream_c")))
+        shapes.append((f"t-stream {asked}", free, ("stream_r", "stream_c")))
     if choice.u_kt is not None:
-        result.append((f"u_kt {choice.u_kt}", dataclasses.replace(choice, u_kt=None), ("u_kt",)))
-    return result
+        shapes.append((f"u_kt {choice.u_kt}", dataclasses.replace(choice, u_kt=None), ("u_kt",)))
+    return shapes
 
 
 def _what_works(profile: OpProfile, choice: Choice, device: DeviceSpec, options: CompileOptions) -> str:
@@ -105,8 +105,8 @@ def _what_works(profile: OpProfile, choice: Choice, device: DeviceSpec, options:
 
     def legal(free: Choice, of: OpProfile = profile, under: CompileOptions = options) -> np.ndarray:
         rows = enumerate_candidates(of, device, under, free)
-        result: np.ndarray = rows[rows["reason"] == Reason.LEGAL]
-        return result
+        legal_rows: np.ndarray = rows[rows["reason"] == Reason.LEGAL]
+        return legal_rows
 
     fixes = []
     for text, free, columns in _asked(choice):

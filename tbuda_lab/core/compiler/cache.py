@@ -198,17 +198,17 @@ class CompileCache:
         record = _read(path)
         if record is not None:
             with contextlib.suppress(TbudaError):  # of another graph, whatever its name says
-                result = read(record)
+                content = read(record)
                 with contextlib.suppress(OSError):
                     os.utime(path)  # used now
                 self.hits += 1
-                return result
+                return content
         self.misses += 1
         start = time.perf_counter()
-        result = make()
+        content = make()
         if time.perf_counter() - start >= self.least_seconds:
-            self._write(path, to_entry(result))
-        return result
+            self._write(path, to_entry(content))
+        return content
 
     def _write(self, path: Path, record: Any) -> None:
         if record is None:
@@ -257,14 +257,14 @@ def _diagnostics(record: Any) -> list[Diagnostic]:
     """Findings from a record. Raises `InputError` where it holds anything else."""
     if not isinstance(record, list):
         raise InputError("a record that is no list of findings")
-    result = []
+    findings = []
     for row in record:
         if not isinstance(row, list) or len(row) != _PARTS or not all(isinstance(part, str) for part in row):
             raise InputError("a record with something else among its findings")
         if row[0] not in _SEVERITIES:
             raise InputError(f"a record with a finding of severity {row[0]!r}")
-        result.append(Diagnostic(*row))
-    return result
+        findings.append(Diagnostic(*row))
+    return findings
 
 
 def _read(path: Path) -> Any:

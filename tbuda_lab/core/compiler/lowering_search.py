@@ -118,10 +118,10 @@ class _Search:
             for options in itertools.chain.from_iterable(change() for change in changes):
                 if self.over:
                     break
-                result = self.trial(options)
-                if result is not None and result.cycles < (1.0 - _LESS) * self.best.cycles:
-                    self.best = result
-                    self._tell(result)
+                candidate = self.trial(options)
+                if candidate is not None and candidate.cycles < (1.0 - _LESS) * self.best.cycles:
+                    self.best = candidate
+                    self._tell(candidate)
                 self.pipeline.start_placement(self.best.front, self.best.options, self.clock)  # is kept: used last
             if self.best is before:
                 break
@@ -208,13 +208,13 @@ class _Search:
         for node in graph.ops:
             if "rows" in node.attrs and node.attrs.get("source") == node.name:  # others need not be there in parts
                 sizes[tiles_of(node.attrs["rows"]), tile_shape(node.shape)[1]].append(node)
-        device, result = self.pipeline.device, list[_Rows]()
+        device, paddings = self.pipeline.device, list[_Rows]()
         for (least, _), nodes in sorted(sizes.items()):
             numbers = heights(least, nodes, graph, device)
             near = [n for n in numbers if n <= max(least + 1, _NEAR * least)]
             even = max(near, key=lambda n: (sum(n % rows == 0 for rows in range(2, device.rows + 1)), -n))
-            result.append(_Rows(tuple(node.name for node in nodes), least, (even, numbers[0])))
-        return result
+            paddings.append(_Rows(tuple(node.name for node in nodes), least, (even, numbers[0])))
+        return paddings
 
     def _slow(self) -> Iterator[CompileOptions]:
         """All ops that hold their epochs up whatever their shape are cut."""
@@ -253,7 +253,7 @@ class _Search:
 
     def _slow_ops(self, slack: float) -> dict[str, int]:
         """Ops of the model that hold an epoch up, each with the number of parts in which it would not."""
-        best, result = self.best, dict[str, int]()
+        best, parts_of = self.best, dict[str, int]()
         allowed, parts, graph = parts_allowed(best.front.passed), best.parts, best.front.lowered
         for segment in best.start.segments:
             for op, times in _slow_shapes(best.start.problem, segment, slack).items():
@@ -261,8 +261,8 @@ class _Search:
                 most = max(parts.get(name, 1) + 1, math.ceil(parts.get(name, 1) * times))
                 numbers = [n for n in allowed.get(name, ()) if parts[name] < n <= most]
                 if numbers:
-                    result[name] = max(result.get(name, 0), numbers[-1])
-        return result
+                    parts_of[name] = max(parts_of.get(name, 0), numbers[-1])
+        return parts_of
 
 
 def _slow_shapes(problem: Problem, segment: Segment, slack: float) -> dict[int, float]:
@@ -275,10 +275,10 @@ def _slow_shapes(problem: Problem, segment: Segment, slack: float) -> dict[int, 
         float(table.rows["cycles"][rows[op]]) * float(table.rows["cores"][rows[op]]) for op, table in tables.items()
     )
     share = slack * work / problem.cores
-    result: dict[int, float] = {}
+    slow: dict[int, float] = {}
     for op, table in tables.items():
         fastest = float(table.rows["cycles"][problem.legal[table.signature]].min())
         limits = problem.row_limits(op, *problem.places(op, segment.first, segment.last), load)
         if fastest > share and limits[rows[op]] > _SLOW * segment.limiter_cycles:
-            result[op] = fastest / share
-    return result
+            slow[op] = fastest / share
+    return slow

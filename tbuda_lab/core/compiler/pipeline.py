@@ -250,11 +250,11 @@ class Pipeline:
 
     def _decide_fusing(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> FrontEndResult:
         """The front with what the price of fusing decides; epochs that were chosen for it are kept for `anchor`."""
-        result: dict[int, FrontEndResult] = {}
+        fronts: dict[int, FrontEndResult] = {}
 
         def start(graph: Graph) -> StartedPlacement:
-            key = front.key, "fusing", len(result)
-            trial = result[id(graph)] = FrontEndResult(key, front.passed, graph, chain=front.chain)
+            key = front.key, "fusing", len(fronts)
+            trial = fronts[id(graph)] = FrontEndResult(key, front.passed, graph, chain=front.chain)
             return self._begin(trial, options, clock)
 
         def choose_fusing() -> Fusion:
@@ -265,7 +265,7 @@ class Pipeline:
         if fusion.start is None:
             key = (front.key, "fused") if fusion.ends else front.key
             return FrontEndResult(key, front.passed, fusion.lowered, fusion=fusion, chain=front.chain)
-        fused = dataclasses.replace(result[id(fusion.lowered)], fusion=dataclasses.replace(fusion, start=None))
+        fused = dataclasses.replace(fronts[id(fusion.lowered)], fusion=dataclasses.replace(fusion, start=None))
         self._begun.store((fused.key, options), fusion.start)
         return fused
 
@@ -473,9 +473,9 @@ class Pipeline:
                 models, constraints = self.models(near, request, clock), self.constraints(near, request)
             with clock.stage("place"):
                 self._count("edit")
-                result = anchor.new_epochs
+                epochs_before = anchor.new_epochs
                 edited = anchor.with_constraints(models, constraints, clock.cancel)
-                self._count("epoch", anchor.new_epochs - result)
+                self._count("epoch", anchor.new_epochs - epochs_before)
             if edited is None:
                 return whole(dataclasses.replace(request, base=request.overrides))
             return near, edited

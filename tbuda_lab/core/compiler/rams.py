@@ -58,7 +58,7 @@ def unordered_writes(lowered: Graph) -> set[str]:
     """Rams of a lowered graph that a part writes by an op which does not depend on every op that reads them there: it
     may run before them."""
     part = by_rank(lowered)
-    users, result = lowered.users(), set[str]()
+    users, unordered = lowered.users(), set[str]()
     for name, output in writes_by_parameter(lowered).items():
         before, stack = set[str](), [output.name]
         while stack:
@@ -68,8 +68,8 @@ def unordered_writes(lowered: Graph) -> set[str]:
                     stack.append(source)
         readers = [user for user, _ in users.get(name, []) if part[user] == part[output.name]]
         if any(reader not in before for reader in readers):
-            result.add(name)
-    return result
+            unordered.add(name)
+    return unordered
 
 
 def refuse_unordered(graph: Graph, names: Collection[str]) -> None:

@@ -61,19 +61,19 @@ class Request:
 
     def put(self, override: Override) -> Request:
         """With `override`, in the place of an earlier one of the same kind and target (for nops and queues: edge)."""
-        kind, target, result = override.kind, override.target, self.overrides
+        kind, target, overrides = override.kind, override.target, self.overrides
         if is_edit(override):
             key = edit_key(override)
-            same = (i for i, old in enumerate(result) if old.kind == kind and edit_key(old) == key)
+            same = (i for i, old in enumerate(overrides) if old.kind == kind and edit_key(old) == key)
         else:
-            same = (i for i, old in enumerate(result) if old.target == target and old.kind == kind)
-        at = next(same, len(result))
-        return dataclasses.replace(self, overrides=(*result[:at], override, *result[at + 1 :]))
+            same = (i for i, old in enumerate(overrides) if old.target == target and old.kind == kind)
+        at = next(same, len(overrides))
+        return dataclasses.replace(self, overrides=(*overrides[:at], override, *overrides[at + 1 :]))
 
     def drop(self, target: str, kinds: Sequence[str] = ()) -> Request:
         """Without the overrides made for exactly that name (of these kinds, if any are given)."""
-        result = tuple(o for o in self.overrides if o.target != target or (kinds and o.kind not in kinds))
-        return dataclasses.replace(self, overrides=result)
+        rest = tuple(o for o in self.overrides if o.target != target or (kinds and o.kind not in kinds))
+        return dataclasses.replace(self, overrides=rest)
 
 
 DETAIL_INTERVAL = 0.1

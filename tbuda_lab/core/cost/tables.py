@@ -97,18 +97,18 @@ def read_fits(data: dict[str, Any], name: str) -> dict[Key, Fit]:
     entries = data.get("fits") or []
     if not isinstance(entries, list):
         raise InputError(f"{name}: fits is a list, not {type(entries).__name__}")
-    result: dict[Key, Fit] = {}
+    fits: dict[Key, Fit] = {}
     for entry in entries:
         try:
             key = Key(str(entry["kind"]), str(entry["format"]), str(entry.get("variant", "")))
             pieces = tuple({str(f): _weight(w) for f, w in piece.items()} for piece in entry["pieces"])
             errors = _weight(entry["median_error"]), _weight(entry["mean_error"])
-            result[key] = Fit(key, pieces, int(entry["runs"]), *errors)
+            fits[key] = Fit(key, pieces, int(entry["runs"]), *errors)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError) as error:
             raise InputError(f"{name}: not a fit: {str(entry)[:200]}") from error
         if not pieces:
             raise InputError(f"{name}: a fit of {key.kind} without pieces")
-    return result
+    return fits
 
 
 def _weight(value: Any) -> float:
@@ -141,11 +141,11 @@ def dump_fits(arch: str, fits: Mapping[Key, Fit]) -> str:
 def published_coefficients(table: Table, kind: str, conditions: frozenset[str]) -> dict[str, float] | None:
     """The published coefficients of an op under those conditions (df_int8, df_int32, df_bfp, approx, vector_r,
     vector_c, l1_acc_en, dim_c), None when the op is not in the table."""
-    result: dict[str, float] | None = None
+    coefficients: dict[str, float] | None = None
     for rule in table.published.get(kind, ()):
         if conditions.issuperset(rule["when"]):
-            result = rule["coeff"]
-    return result
+            coefficients = rule["coeff"]
+    return coefficients
 
 
 def unknown_kind(kind: str, kinds: tuple[str, ...]) -> UnsupportedOp:

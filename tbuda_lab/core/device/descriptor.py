@@ -114,13 +114,13 @@ def read_cluster(path: Path) -> Cluster:
 
 
 def _harvesting(data: dict[str, Any], path: Path) -> dict[int, tuple[int, ...]]:
-    result: dict[int, tuple[int, ...]] = {}
+    rows_of_chip: dict[int, tuple[int, ...]] = {}
     for chip, entry in _map(data, "harvesting", path).items():
         mask = entry.get("harvest_mask", 0) if isinstance(entry, dict) else None
         if not _whole(chip, 0, 1 << 31) or not _whole(mask, 0, 1 << 64):
             raise InputError(f"{path}: harvesting gives each chip a harvest_mask, not {_short(chip)}: {_short(entry)}")
-        result[chip] = rows_of_mask(mask)
-    return result
+        rows_of_chip[chip] = rows_of_mask(mask)
+    return rows_of_chip
 
 
 def _is_chip(value: Any, chips: Mapping[int, Any]) -> bool:
@@ -178,10 +178,10 @@ def _dst_bytes(data: dict[str, Any], base: DeviceSpec, path: Path) -> int:
 
 
 def _cores(data: dict[str, Any], key: str, path: Path) -> list[Core]:
-    result = [_core(entry, key, path) for entry in _flat(_list(data, key, path))]
-    if len(result) > _MOST_CORES:
-        raise InputError(f"{path}: {key} lists {len(result)} cores; a chip has {_MOST_CORES} at most")
-    return result
+    cores = [_core(entry, key, path) for entry in _flat(_list(data, key, path))]
+    if len(cores) > _MOST_CORES:
+        raise InputError(f"{path}: {key} lists {len(cores)} cores; a chip has {_MOST_CORES} at most")
+    return cores
 
 
 def _flat(entries: Iterable[Any]) -> Iterable[Any]:

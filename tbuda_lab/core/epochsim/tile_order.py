@@ -283,8 +283,8 @@ def stripes(walks: list[tuple[TileOrder, Steps, np.ndarray]], grid: tuple[int, i
         rows[1:] |= (grid_label[1:] != grid_label[:-1]).any(axis=1)
         cols[1:] |= (grid_label[:, 1:] != grid_label[:, :-1]).any(axis=0)
     rows[0] = cols[0] = True
-    result = Stripes(tuple(np.flatnonzero(rows).tolist()), tuple(np.flatnonzero(cols).tolist()))
-    return result if result.count <= most else Stripes()
+    rectangles = Stripes(tuple(np.flatnonzero(rows).tolist()), tuple(np.flatnonzero(cols).tolist()))
+    return rectangles if rectangles.count <= most else Stripes()
 
 
 @dataclasses.dataclass(frozen=True)

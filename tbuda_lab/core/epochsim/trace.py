@@ -138,8 +138,8 @@ class Trace(Columns):
 
     def at(self, cycle: int) -> Moment:
         """What every op does at `cycle`: the spans with start <= cycle < end."""
-        result = self.pyramid.covering(cycle)
-        return Moment(cycle, self.op[result], self.input[result], self.kind[result], self.cause[result])
+        spans = self.pyramid.covering(cycle)
+        return Moment(cycle, self.op[spans], self.input[spans], self.kind[spans], self.cause[spans])
 
     def slice(self, start: int, end: int) -> SliceStats:
         """What the ops did from cycle `start` to before `end`."""

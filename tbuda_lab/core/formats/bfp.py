@@ -117,10 +117,10 @@ def _special_blocks(x: F32, exponent: npt.NDArray[np.intp], family_a: bool) -> n
         odd |= exponent < _SAFE
     if not odd.any():
         return np.empty(0, np.intp)
-    result = np.flatnonzero(odd)
+    blocks = np.flatnonzero(odd)
     # blocks of zeros are the common case here, and the float path serves them
-    nonzero: npt.NDArray[np.bool_] = (x.reshape(-1, BLOCK)[result] != 0).any(axis=1)
-    return result[nonzero]
+    nonzero: npt.NDArray[np.bool_] = (x.reshape(-1, BLOCK)[blocks] != 0).any(axis=1)
+    return blocks[nonzero]
 
 
 def encode(blocks: F32, df: DataFormat, *, cut: bool = False) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:

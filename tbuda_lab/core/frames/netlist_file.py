@@ -119,13 +119,13 @@ def _tms(i: OpInput) -> tuple[TM, ...]:
     def flat(args: Iterable[Any]) -> tuple[int | float | str, ...]:
         return tuple(a if isinstance(a, int | float | str) else str(a) for a in args)
 
-    result = [TM("unpad", flat(i.unpad.values()))] if i.unpad else []
+    tms = [TM("unpad", flat(i.unpad.values()))] if i.unpad else []
     for tm in i.tms or ():
         if tm.name == "broadcast":
-            result += [TM("broadcast", flat(pair)) for pair in tm.args]
+            tms += [TM("broadcast", flat(pair)) for pair in tm.args]
         else:
-            result.append(TM(tm.name, flat(tm.args)))
-    return (*result, TM("pad", flat(i.pad.values()))) if i.pad else tuple(result)
+            tms.append(TM(tm.name, flat(tm.args)))
+    return (*tms, TM("pad", flat(i.pad.values()))) if i.pad else tuple(tms)
 
 
 def _fact_texts(op: NetOp) -> tuple[tuple[str, Any], ...]:

@@ -48,7 +48,7 @@ def op_cycles(n: Netlist, arch: str) -> npt.NDArray[np.float64]:
     for (kind, df, acc, fidelity, dim, approximate, vector, l1_acc, share), members in pieces.items():
         t, mm, mn, ur, uc, m_k, u_kt, z = np.array([counts for _, counts in members], np.int64).T
         try:
-            result = cycles(
+            per_input = cycles(
                 kind,
                 arch=arch,
                 df=df,
@@ -69,7 +69,7 @@ def op_cycles(n: Netlist, arch: str) -> npt.NDArray[np.float64]:
             )
         except (TbudaError, KeyError, ValueError):
             continue
-        np.add.at(total, [index for index, _ in members], result * share)
+        np.add.at(total, [index for index, _ in members], per_input * share)
     return np.rint(total)
 
 

@@ -185,13 +185,13 @@ def answers(module: torch.nn.Module, inputs: BoundInputs, count: int = 2) -> lis
     """The tensors that a copy of the module returns when it is called `count` times one after the other, each time on
     the same inputs and with the same seeds. A module that cannot be copied is called itself, once."""
     own = own_copy(module)
-    result = []
+    returns = []
     with torch.no_grad(), classes_kept(module):
         for _ in range(count if own is not None else 1):
             with same_seeds():
                 returned = call(own if own is not None else module, inputs)
-            result.append([leaf.clone() for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)])
-    return result
+            returns.append([leaf.clone() for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)])
+    return returns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -220,7 +220,7 @@ def eager_steps(
         return []
     leaves = dict(own.named_parameters())
     leaves |= {n if n not in leaves else f"loss.{n}": p for n, p in own_loss.named_parameters()}
-    result = []
+    steps = []
     with classes_kept(model):
         for _ in range(count):
             with torch.no_grad():
@@ -228,8 +228,8 @@ def eager_steps(
                     leaf.grad = None
                     if name in weights:
                         leaf.copy_(weights[name].reshape(leaf.shape))
-            result.append(_step(own, own_loss, bound, targets, leaves))
-    return result
+            steps.append(_step(own, own_loss, bound, targets, leaves))
+    return steps
 
 
 def _step(

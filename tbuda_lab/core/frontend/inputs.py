@@ -73,13 +73,13 @@ class BoundInputs:
 
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> BoundInputs:
         """Other tensors in place of the inputs, each changed once, so that leaves stay the arguments."""
-        result = {id(tensor): change(tensor) for _, tensor in self.leaves}
+        new = {id(tensor): change(tensor) for _, tensor in self.leaves}
 
         def one(value: Any) -> Any:
-            return result.get(id(value), value) if isinstance(value, torch.Tensor) else value
+            return new.get(id(value), value) if isinstance(value, torch.Tensor) else value
 
         args, kwargs = pytree.tree_map(one, (self.args, self.kwargs))
-        leaves = tuple((path, result[id(tensor)]) for path, tensor in self.leaves)
+        leaves = tuple((path, new[id(tensor)]) for path, tensor in self.leaves)
         return dataclasses.replace(self, args=args, kwargs=kwargs, leaves=leaves)
 
     def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> BoundInputs:
@@ -188,16 +188,16 @@ def _signature_text(forward: Callable[..., Any]) -> str:
 
 
 def _tensors(path: str, value: Any) -> list[tuple[str, torch.Tensor]]:
-    result = []
+    tensors = []
     for key, leaf in pytree.tree_flatten_with_path(value)[0]:
         where = path + pytree.keystr(key)
         if isinstance(leaf, torch.Tensor):
-            result.append((where, leaf))
+            tensors.append((where, leaf))
         elif not (leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype | torch.device)):
             raise InputError(
                 f"input {where!r} is a {type(leaf).__name__}; inputs are tensors, numbers, strings or None"
             )
-    return result
+    return tensors
 
 
 def _plain(path: str, value: Any) -> list[tuple[str, Any]]:

@@ -158,15 +158,15 @@ def explained(
     itself answers what the machine did, or the names of the rules, if it takes several."""
     if all(v.passes(pcc) for v in verdicts):
         return list(verdicts)
-    result = list(verdicts)
+    comparisons = list(verdicts)
     for names in (*((name,) for name in RULES), tuple(RULES)):
         mode = MachineArithmetic(names)
         with mode:
             (wanted,) = references(model, sample, 1)
-        for k, (verdict, w, g) in enumerate(zip(result, wanted, got, strict=False)):
+        for k, (verdict, w, g) in enumerate(zip(comparisons, wanted, got, strict=False)):
             if mode.used and not verdict.passes(pcc) and not verdict.rule and compare_tensors("", w, g).passes(pcc):
-                result[k] = dataclasses.replace(verdict, rule=", ".join(n for n in names if n in mode.used))
-    return result
+                comparisons[k] = dataclasses.replace(verdict, rule=", ".join(n for n in names if n in mode.used))
+    return comparisons
 
 
 __all__ = ["RULES", "MachineArithmetic", "explained"]

@@ -207,11 +207,11 @@ class _Parser:
         return Edge(source, tuple(tms))
 
     def origin(self) -> Origin:
-        result = self.mapping()
-        unknown = set(result) - set(ORIGIN_KEYS)
+        words = self.mapping()
+        unknown = set(words) - set(ORIGIN_KEYS)
         if unknown:
             raise self.error(f"an origin has no {', '.join(sorted(unknown))}; it has {', '.join(ORIGIN_KEYS)}", 1)
-        return Origin(**{ORIGIN_KEYS[key]: str(value) for key, value in result.items()})
+        return Origin(**{ORIGIN_KEYS[key]: str(value) for key, value in words.items()})
 
     # -- values ----------------------------------------------------------------------------------------------
     def value(self, node: Node) -> str:

@@ -171,13 +171,13 @@ def handed_over(graph: Graph) -> dict[str, str]:
             at = rank(str(output.attrs.get(PHASE, FORWARD)))
             writes.setdefault(str(output.attrs.get(RAM, name)), []).append((at, output.sources[0]))
     part = by_rank(graph)
-    result: dict[str, str] = {}
+    writer_of: dict[str, str] = {}
     for node in rams:
         ram = str(node.attrs.get(RAM, node.name))
         before = [(at, source) for at, source in writes.get(ram, ()) if at < part[node.name]]
         if before:
-            result[node.name] = max(before)[1]
-    return result
+            writer_of[node.name] = max(before)[1]
+    return writer_of
 
 
 def by_rank(graph: Graph) -> dict[str, int]:

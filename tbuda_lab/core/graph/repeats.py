@@ -28,7 +28,7 @@ def repeats(graph: Graph, copies: int) -> Repeats | None:
     large ones one that a loop could run, else the first. None if there is none, or for fewer than two copies."""
     stretch = _Ops(graph)
     for period in range(len(stretch.ops) // copies, 0, -1) if copies > 1 else ():
-        result: Repeats | None = None
+        first_part: Repeats | None = None
         for first in stretch.starts(period, copies):
             sources = [stretch.sources(first + copy * period, period) for copy in range(copies)]
             inside = [[s if isinstance(s, int) else None for s in copy] for copy in sources]
@@ -37,9 +37,9 @@ def repeats(graph: Graph, copies: int) -> Repeats | None:
             loop = stretch.is_carried(sources, first, period) and stretch.stays_near(first, period, copies)
             if loop:
                 return Repeats(first, period, copies, True)
-            result = result or Repeats(first, period, copies, False)
-        if result is not None:
-            return result
+            first_part = first_part or Repeats(first, period, copies, False)
+        if first_part is not None:
+            return first_part
     return None
 
 

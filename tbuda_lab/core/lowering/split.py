@@ -86,26 +86,26 @@ class _Work:
 def split_parts(graph: Graph, device: DeviceSpec, options: CompileOptions) -> dict[str, int]:
     """Into how many parts to cut the kernel positions of each convolution in rows layout, or, if it has one, its output
     channels; those left whole are not named. `op_parts` counts before the rules. Raises as `parts_asked` does."""
-    result = _split_by_rule(graph, device, options) if options.enable_conv_splitting else {}
+    by_rule = _split_by_rule(graph, device, options) if options.enable_conv_splitting else {}
     asked = parts_asked(graph, options)
-    return result | {name: parts for name, parts in asked.items() if isinstance(graph[name].op, ops.ConvRows)}
+    return by_rule | {name: parts for name, parts in asked.items() if isinstance(graph[name].op, ops.ConvRows)}
 
 
 def parts_allowed(graph: Graph) -> dict[str, tuple[int, ...]]:
     """By op that `op_parts` may name, the numbers of parts that it may go into: a convolution by its kernel positions,
     or, if it has one, by whole tiles of output channels; a pair of matmuls, by its second, by whole tiles between."""
-    result: dict[str, tuple[int, ...]] = {}
+    allowed: dict[str, tuple[int, ...]] = {}
     users = graph.users()
     for node in graph.ops:
         if not isinstance(node.op, ops.ConvRows):
             continue
         cout, _, kh, kw = graph[node.inputs[1].source].shape
         if kh * kw > 1:
-            result[node.name] = tuple(range(1, min(MOST_OF_PAIR, kh * kw) + 1))
+            allowed[node.name] = tuple(range(1, min(MOST_OF_PAIR, kh * kw) + 1))
         elif _stored_bias(graph, node):
-            result[node.name] = _divisions(cout)
-    result |= {second.name: _divisions(first.shape[-1]) for first, _, second in _pairs(graph, users)}
-    return {name: parts for name, parts in result.items() if len(parts) > 1}
+            allowed[node.name] = _divisions(cout)
+    allowed |= {second.name: _divisions(first.shape[-1]) for first, _, second in _pairs(graph, users)}
+    return {name: parts for name, parts in allowed.items() if len(parts) > 1}
 
 
 def _divisions(size: int) -> tuple[int, ...]:
@@ -135,7 +135,7 @@ def parts_asked(graph: Graph, options: CompileOptions) -> dict[str, int]:
 
 def _split_by_rule(graph: Graph, device: DeviceSpec, options: CompileOptions) -> dict[str, int]:
     works: dict[str, tuple[int, _Work]] = {}
-    result: dict[str, int] = {}
+    parts_of: dict[str, int] = {}
     longest = total = 0.0
     for node in graph.ops:
         if isinstance(node.op, ops.ConvRows):
@@ -145,15 +145,15 @@ def _split_by_rule(graph: Graph, device: DeviceSpec, options: CompileOptions) ->
                 # of an input each part would fetch all; dense ones are cut for their weights alone
                 longest = max(longest, work.narrow)
                 if options.microbatch > 1 and (parts := _parts_in_l1(graph, node, node.op, device, options)) > 1:
-                    result[node.name] = parts
+                    parts_of[node.name] = parts
             else:
                 works[node.name] = node.op.kernel[0] * node.op.kernel[1], work
     longest = max(longest, SHARE * total / (device.rows * device.cols))
     for name, (positions, work) in works.items():
         parts = min(MOST, positions, math.ceil(work.narrow / longest))
         if parts > 1:
-            result[name] = parts
-    return result
+            parts_of[name] = parts
+    return parts_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,10 +171,10 @@ def split_pairs(graph: Graph, device: DeviceSpec, options: CompileOptions) -> di
     input fetches all weights once however they are cut. `op_parts` counts before that. Raises as `parts_asked` does."""
     asked = parts_asked(graph, options)
     by_rule = options.enable_matmul_splitting and options.microbatch > 1
-    result: dict[str, MatmulPair] = {}
+    pairs: dict[str, MatmulPair] = {}
     for first, between, second in _pairs(graph, graph.users()) if by_rule or asked else ():
         parts = asked.get(second.name, 0) or (parts_of_pair(graph, first, second, device, options) if by_rule else 1)
-        if parts > 1 and first.name in result:  # a matmul is cut in columns or in rows
+        if parts > 1 and first.name in pairs:  # a matmul is cut in columns or in rows
             if second.name in asked:
                 text = f"{first.name}, the first matmul of its pair, is cut as the second of another one"
                 raise OverrideError(
@@ -182,8 +182,8 @@ def split_pairs(graph: Graph, device: DeviceSpec, options: CompileOptions) -> di
                     [Diagnostic("error", second.name, "op_parts", text, "name one of the two")],
                 )
         elif parts > 1:
-            result[second.name] = MatmulPair(first.name, between, second.name, parts)
-    return result
+            pairs[second.name] = MatmulPair(first.name, between, second.name, parts)
+    return pairs
 
 
 def _pairs(graph: Graph, users: dict[str, list[tuple[str, int]]]) -> Iterator[tuple[Node, tuple[str, ...], Node]]:

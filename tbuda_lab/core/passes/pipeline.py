@@ -167,18 +167,18 @@ def run(
     """
     work = graph.clone()
     reports: list[Report] = []
-    result: list[Graph] = []
+    graphs: list[Graph] = []
     for step in PIPELINE if options.training is None else TRAINING_PIPELINE:
         report = dataclasses.replace(step, options=options).apply(work)
         if report.rewrites:
             verify(work, after=step.name)
         reports.append(report)
         if snapshots:
-            result.append(work.clone())
+            graphs.append(work.clone())
         if on_pass is not None:
             on_pass(step, report, work)
     verify(work, after="all passes")
-    return PassResult(work, tuple(reports), tuple(result))
+    return PassResult(work, tuple(reports), tuple(graphs))
 
 
 @dataclasses.dataclass(frozen=True)

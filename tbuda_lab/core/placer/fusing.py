@@ -211,15 +211,15 @@ def from_record(record: Any, passed: Graph, lowered: Graph, device: DeviceSpec, 
 def _too_large(lowered: Graph, patterns: Sequence[Pattern]) -> frozenset[str]:
     """Where to cut the groups with sums that have no legal shape as one op: after every sum, and before what reads a
     result of one tile at full length."""
-    result: set[str] = set()
+    cuts: set[str] = set()
     for pattern in patterns:
         for name in pattern.ops if not pattern.as_one else ():
             node = lowered[name]
             assert isinstance(node.op, HwFused)
             steps = enumerate(plan(node.op, "wormhole_b0"))
             cut = {~node.op.steps[k][1][port] for k, step in steps for port in step.wide_operands} | set(node.op.sums)
-            result.update(_step_names(node)[k] for k in cut)
-    return frozenset(result)
+            cuts.update(_step_names(node)[k] for k in cut)
+    return frozenset(cuts)
 
 
 def _step_names(node: Node) -> Sequence[str]:
@@ -342,9 +342,9 @@ def _waits_for_kernel(problem: Problem, segment: Segment) -> bool:
 
 def _cut_at(lowered: Graph, pattern: Pattern) -> frozenset[str]:
     """The names of the steps after which the groups of a pattern are cut."""
-    result: set[str] = set()
+    steps: set[str] = set()
     for name in pattern.ops:
         node = lowered[name]
         assert isinstance(node.op, HwFused)
-        result.update(_step_names(node)[k] for k in pattern.ends)
-    return frozenset(result)
+        steps.update(_step_names(node)[k] for k in pattern.ends)
+    return frozenset(steps)

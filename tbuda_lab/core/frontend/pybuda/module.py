@@ -269,8 +269,8 @@ class PyBudaModule(Module):
             raise PyBudaModelError(
                 f"Module {self.get_name()!r} doesn't have constant {name!r}; it has {', '.join(constants)}"
             )
-        result: Tensor = constants[name]
-        return result
+        constant: Tensor = constants[name]
+        return constant
 
     # -- running ---------------------------------------------------------------------------------------------
     def pre_forward(self, *args: Any, **kwargs: Any) -> None:
@@ -299,9 +299,9 @@ def device_names(modules: Sequence[Module]) -> list[dict[str, str]]:
     """By module, for modules of one device that feed each other: own name of a weight or buffer -> its name on the
     device. That is the own one, with "<module>." in front where a module before has one of the same name."""
     taken: set[str] = set()
-    result: list[dict[str, str]] = []
+    names_of: list[dict[str, str]] = []
     for module in modules:
         own = [p.get_name() for p in module.get_parameters()]
-        result.append({name: f"{module.get_name()}.{name}" if name in taken else name for name in own})
-        taken |= set(result[-1].values())
-    return result
+        names_of.append({name: f"{module.get_name()}.{name}" if name in taken else name for name in own})
+        taken |= set(names_of[-1].values())
+    return names_of

@@ -141,12 +141,12 @@ def _take_in(whole: Graph, own: Graph, module: str, number: int, folds: bool) ->
 def _of_weights(graph: Graph) -> dict[tuple[str, ...], str]:
     """By op and operands the ops that calculate something from parameters alone."""
     stored = {node.name for node in graph.of_kind(NodeKind.PARAMETER)}
-    result: dict[tuple[str, ...], str] = {}
+    ops: dict[tuple[str, ...], str] = {}
     for node in graph.topological():
         if node.kind is NodeKind.OP and all(s in stored for s in node.sources):
             stored.add(node.name)
-            result[repr(node.op), *node.sources] = node.name
-    return result
+            ops[repr(node.op), *node.sources] = node.name
+    return ops
 
 
 def _distinct_arguments(graph: Graph) -> None:

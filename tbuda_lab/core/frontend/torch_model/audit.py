@@ -413,9 +413,9 @@ def without_dropouts(model: torch.nn.Module) -> torch.nn.Module:
 
 def differences(wanted: EagerStep, have: EagerStep, own: float = OWN) -> dict[str, str]:
     """By name of a weight, or "" for the loss, how the second step differs from the first by more than `own` of it."""
-    result = {}
+    differing = {}
     if abs(wanted.loss - have.loss) > own * abs(wanted.loss) + ALL:
-        result[""] = f"the loss is {have.loss:.6g} here, {wanted.loss:.6g} in torch"
+        differing[""] = f"the loss is {have.loss:.6g} here, {wanted.loss:.6g} in torch"
     largest = max((float(g.abs().max()) for g in wanted.gradients.values() if g.numel()), default=0.0)
     for name in sorted({*wanted.gradients, *have.gradients}):
         there, here = wanted.gradients.get(name), have.gradients.get(name)
@@ -428,8 +428,8 @@ def differences(wanted: EagerStep, have: EagerStep, own: float = OWN) -> dict[st
         size = float(there.abs().max())
         error = float((there - here).abs().max())
         if not error <= own * size + ALL * largest + 1e-7:
-            result[name] = f"its gradient is off by {error:.3g}, where the largest element is {size:.3g} in torch"
-    return result
+            differing[name] = f"its gradient is off by {error:.3g}, where the largest element is {size:.3g} in torch"
+    return differing
 
 
 def _findings(model: torch.nn.Module, off: Mapping[str, str]) -> list[Diagnostic]:

@@ -423,14 +423,14 @@ def _drop_checks(graph: torch.fx.Graph) -> None:
 
 def _changing(program: ExportedProgram) -> set[torch.fx.Node]:
     """Calls whose results depend on what the model is given or has stored, or that write to a tensor."""
-    result: set[torch.fx.Node] = set()
+    calls: set[torch.fx.Node] = set()
     for node in program.graph_module.graph.nodes:
         writes = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
         blank = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.name in VALUE_FREE
         operands = node.all_input_nodes[1:] if blank else node.all_input_nodes
-        if node.op == "placeholder" or writes or any(n in result for n in operands):
-            result.add(node)
-    return result
+        if node.op == "placeholder" or writes or any(n in calls for n in operands):
+            calls.add(node)
+    return calls
 
 
 def _writing(graph: torch.fx.Graph) -> list[torch.fx.Node]:

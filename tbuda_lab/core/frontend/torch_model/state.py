@@ -263,16 +263,16 @@ def contents(module: torch.nn.Module) -> Prints:
 
 def prints(module: torch.nn.Module) -> Prints:
     """What modules and their classes hold beside parameters, buffers and modules, as values that can be compared."""
-    result: Prints = {}
+    values: Prints = {}
     for path, layer in module.named_modules():
         for name, value in vars(layer).items():
             if name not in _OWN:
-                result[path, name] = _print(value)
+                values[path, name] = _print(value)
     for kind in own_classes(module):
         for name, value in vars(kind).items():
             if not name.startswith("__") and not is_code(value):
-                result[f".{kind.__name__}", name] = _print(value)
-    return result
+                values[f".{kind.__name__}", name] = _print(value)
+    return values
 
 
 def _print_of(module: torch.nn.Module, key: Key) -> Any:

@@ -168,7 +168,7 @@ def splice_shapes(c: CheckContext, op: NetOp) -> Issues:
     by_slice = word(op, "granularity") == "t"
     (rows, cols), (rt, ct) = op.grid_size, op.blocking.ublock
     turns: dict[int, int] = {}
-    result = 0
+    pieces = 0
     for n, got in enumerate(operands(c, op)):
         value = op.attributes.get(f"input{n}")
         if (
@@ -183,7 +183,7 @@ def splice_shapes(c: CheckContext, op: NetOp) -> Issues:
         limit = got[0] if by_slice else got[1] * got[2] // (rows * cols * rt * ct)
         yield from _window(n, limit, [int(v) for v in value], "slices of t" if by_slice else "ublocks of a core")
         turns[n] = limit // (value[0] + value[2])
-        result += turns[n] * value[1]
+        pieces += turns[n] * value[1]
     z, m, k = output_shape(op)
     expected = z if by_slice else m * k // (rows * cols * rt * ct)
     if len(set(turns.values())) > 1:
@@ -192,11 +192,11 @@ def splice_shapes(c: CheckContext, op: NetOp) -> Issues:
             f"its inputs last for {', '.join(map(str, turns.values()))} turns",
             "every input must last equally long",
         )
-    elif result != expected:
+    elif pieces != expected:
         unit = "slices" if by_slice else "ublocks per core"
         yield (
             "attributes",
-            f"its inputs give {result} {unit}, the output has {expected}",
+            f"its inputs give {pieces} {unit}, the output has {expected}",
             "lengths times turns must fill the output",
         )
 

@@ -155,19 +155,19 @@ def epoch_cores(
         sizes.add(tile_size(op.out_df, op.tile_dim, align, header=not op.untilize_output))
         if core is not None and (core.adds_up or core.intermediates):
             sizes.add(core.intermediate_tile)
-    result = EpochCores({}, {}, {}, max(0, len(sizes - {0}) - 1) * buffers.HEADERS, {}, {}, {})
+    epoch = EpochCores({}, {}, {}, max(0, len(sizes - {0}) - 1) * buffers.HEADERS, {}, {}, {})
     for name, (op, count) in ops.items():
         core = made[name]
         readers = _readers(tables, op, operands)
-        result.overlay[name] = max((op.overlay_size or 0) - OVERLAY_BASE, 0)
+        epoch.overlay[name] = max((op.overlay_size or 0) - OVERLAY_BASE, 0)
         if core is None or readers is None:
             least = l1_use(tables, op, align, preloads.get(name, frozenset())).total
-            result.least[name] = least + result.headers if least else 0
+            epoch.least[name] = least + epoch.headers if least else 0
             continue
-        result.ops[name], result.readers[name] = core, readers
-        result.of_op[name] = core_buffers(core, readers, count, arch)
-        result.router[name] = int(router_streams(core, readers, count, arch).max())
-    return result
+        epoch.ops[name], epoch.readers[name] = core, readers
+        epoch.of_op[name] = core_buffers(core, readers, count, arch)
+        epoch.router[name] = int(router_streams(core, readers, count, arch).max())
+    return epoch
 
 
 def _readers(tables: Tables, op: NetOp, operands: dict[str, Operands]) -> tuple[CoreOperand, ...] | None:

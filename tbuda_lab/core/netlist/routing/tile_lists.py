@@ -119,8 +119,8 @@ def pipes_of(
         index = np.tile(index, (1, times))
         index = np.where(core == PADDING, PADDING, index + shift)
     past = index >= reach
-    result = np.where(past.any(axis=1), past.argmax(axis=1), core.shape[1]).astype(np.int64)
-    return Pipes(core, index, result, period, reach, block)
+    first_past = np.where(past.any(axis=1), past.argmax(axis=1), core.shape[1]).astype(np.int64)
+    return Pipes(core, index, first_past, period, reach, block)
 
 
 def kernel_broadcast_rule(pipes: Pipes, source: Source, reader: EdgeReader, slots: int) -> RouteRule:

@@ -177,12 +177,12 @@ def decode_to_csr(
         where,
         f"a strip that reaches past the {act_rows // TILE} tile rows of the activation",
     )
-    result = []
+    matrices = []
     for g in range(groups):  # a handful of column groups
         mine = slice(None) if groups == 1 else group[of] == g
         matrix = scipy.sparse.csr_matrix((value[mine], (rows[mine], columns[mine])), shape=shape)
-        result.append(matrix)
-    return result
+        matrices.append(matrix)
+    return matrices
 
 
 def _elements(tiles: npt.NDArray[np.float32], used: I64) -> tuple[I64, I64, I64, npt.NDArray[np.float32]]:

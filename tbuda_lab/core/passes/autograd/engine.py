@@ -77,7 +77,7 @@ def differentiate(
     needed = carrying & _before(graph, seeds)
     _refuse_without_rule(graph, needed)
     gradients: dict[str, list[str]] = {name: [gradient] for name, gradient in seeds.items()}
-    result: dict[str, str] = {}
+    gradient_of: dict[str, str] = {}
     for node in reversed(order):
         parts = gradients.pop(node.name, None)
         if not parts or node.name not in needed:
@@ -87,7 +87,7 @@ def differentiate(
             b = GradientBuilder(graph, f"bw_combine_{node.name}", node, options)
             total = b.op(Add(), total, part, name=graph.unique(f"bw_combine_{node.name}_add_{k}"))
         if node.name in sources:
-            result[node.name] = total
+            gradient_of[node.name] = total
         if node.kind is not NodeKind.OP or not isinstance(node.op, NdOp):
             continue
         for port, source in enumerate(node.sources):
@@ -97,7 +97,7 @@ def differentiate(
             gradient = node.op.gradient(b, port, node.sources, node.name, total)
             if gradient is not None:
                 gradients.setdefault(source, []).append(summed_to(b, gradient, graph[source].shape))
-    return {name: result[name] for name in sources if name in result}
+    return {name: gradient_of[name] for name in sources if name in gradient_of}
 
 
 def summed_to(b: Builder, name: str, shape: Shape) -> str:

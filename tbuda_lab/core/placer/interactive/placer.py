@@ -98,8 +98,8 @@ class InteractivePlacer(Board):
             raise fault(second, "rows", f"{a.rows} and {b.rows} rows do not stand side by side", "equal rows")
         wish = self._overrides.get(first, PlacerOpOverride())
         whole = GridShape(a.rows, a.columns + b.columns)
-        result = self._place((first, second), whole, wish, enable_transpose, chip_break, False, (a, b))
-        return None if result is None else CoordRange(result[0].start, result[1].end)
+        rectangles = self._place((first, second), whole, wish, enable_transpose, chip_break, False, (a, b))
+        return None if rectangles is None else CoordRange(rectangles[0].start, rectangles[1].end)
 
     def place_op_at(
         self,
