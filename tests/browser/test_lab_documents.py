@@ -13,6 +13,7 @@ import pytest
 from tbuda_lab.core import netlist
 from tbuda_lab.core.session import Session
 from tests.browser.conftest import PATIENCE, box_of, command, expect, settled
+from tests.measured.files import perceptron_rows, table
 from tests.netlist import builders as b
 from tests.session.models import perceptron
 from tests.widgets.test_labcomm import image_files, tar
@@ -54,6 +55,14 @@ def page(watched: Any, lab: Any, tmp_path_factory: pytest.TempPathFactory) -> It
     (folder / "mlp.buda.json").write_text(JOURNAL)
     (folder / "plain.json").write_text("{}")
     tar(folder / "image.tti", image_files(tmp_path_factory.mktemp("image")))
+    profile = table(perceptron_rows())
+    for name, text in (
+        ("ops_perf_results_1.csv", profile),
+        ("ops_perf_cut.csv", profile[: profile.rindex("UnaryDevice") + 60]),
+        ("mine.csv", profile),
+        ("prices.csv", "a,b\n1,2\n"),
+    ):
+        (folder / name).write_text(text)
     (folder / "bad.tti").write_bytes(b"no archive")
     Session(*perceptron(), "n150", name="mlp").export_tti(folder / "mlp.tti")
     shutil.copy(write_pef(tmp_path_factory.mktemp("pef"), "digits"), folder / "digits.pef")
@@ -147,6 +156,42 @@ def test_a_pef_opens_in_the_workbench(page: Any, shots: Path) -> None:
     document.locator("[data-tb-action=tab-program]").click()
     expect(document.locator("[data-tb-view=program]")).to_contain_text("section")
     page.screenshot(path=shots / "lab_pef_light.png")
+
+
+def test_a_profile_opens_by_double_click(page: Any, shots: Path) -> None:
+    item(page, "ops_perf_results_1.csv").dblclick()
+    view = page.locator("[data-tb-document=profile]:visible [data-tb-view=measured]")
+    view.locator("tbody tr").first.wait_for(timeout=PATIENCE)
+    expect(view.locator("tbody tr")).to_have_count(4)
+    expect(view.locator("[data-tb-metric=measured]")).to_contain_text("4 ops, 0.020 ms")
+    expect(view).not_to_contain_text("finding")
+    page.screenshot(path=shots / "lab_profile_light.png")
+    command(page, "apputils:change-theme", theme="JupyterLab Dark")
+    page.locator("[data-tb-theme=dark]:visible").first.wait_for()
+    settled(page)
+    page.screenshot(path=shots / "lab_profile_dark.png")
+    command(page, "apputils:change-theme", theme="JupyterLab Light")
+    page.locator("[data-tb-theme=light]:visible").first.wait_for()
+
+
+def test_a_profile_that_was_cut_shows_what_it_has(page: Any) -> None:
+    item(page, "ops_perf_cut.csv").dblclick()
+    view = page.locator("[data-tb-document=profile]:visible [data-tb-view=measured]")
+    view.locator("tbody tr").first.wait_for(timeout=PATIENCE)
+    expect(view.locator("tbody tr")).to_have_count(3)
+    expect(view).to_contain_text("row 4: it is cut")
+
+
+def test_a_table_of_another_name_is_opened_as_a_profile_or_says_why_not(page: Any) -> None:
+    item(page, "mine.csv").dblclick()
+    page.wait_for_function("() => window.jupyterapp.shell.currentWidget?.title.label === 'mine.csv'")
+    expect(page.locator("[data-tb-document=profile]:visible")).to_have_count(0)  # JupyterLab's own viewer
+    for name, ends in (("mine.csv", "[data-tb-view=measured] tbody tr"), ("prices.csv", "[data-tb-banner=failed]")):
+        item(page, name).click(button="right")
+        page.locator(".lm-Menu-item", has_text="Open With").hover()
+        page.locator(".lm-Menu-item", has_text="Measured profile").click()
+        page.locator(f"[data-tb-document=profile]:visible {ends}").first.wait_for(timeout=PATIENCE)
+    expect(page.locator("[data-tb-banner=failed]:visible")).to_contain_text("row 1: a profile has the columns")
 
 
 def test_an_image_of_our_own_shows_its_model(page: Any, shots: Path) -> None:

@@ -104,8 +104,15 @@ def test_a_target_of_another_measure_holds_and_says_what_decided() -> None:
     assert best.error.relative_l2 <= 0.02 and own.undo() == "tune formats for relative<=0.02"
     failed = [p for p in tuned.points if not p.holds]
     assert all(p.error.relative_l2 > 0.02 for p in failed)
-    assert bool(tuned.deciding) == bool(failed) and set(tuned.deciding) <= {c.op for c in tuned.left}
+    assert failed, "or what decided is not shown"
+    assert tuned.deciding and set(tuned.deciding) <= {c.op for c in tuned.left}
     errors = [p.error.relative_l2 for p in tuned.frontier]
     cycles = [p.cycles for p in tuned.frontier]
     assert errors == sorted(errors, reverse=True) and cycles == sorted(cycles)
-    assert (tuned.svg().count("<circle") == len(tuned.points) + 1 and "decided by" in str(tuned)) or not failed
+    assert tuned.svg().count("<circle") == len(tuned.points) + 1 and "relative&lt;=0.02 holds" in tuned.svg()
+    (first, *_) = tuned.first_left  # with it and all before it the error is beyond the target, by a run of our own
+    assert f"decided by {first.level} at {first.op}" in str(tuned)
+    beyond = CompileOptions(precision=tuple({c.op: c.rule for c in (*tuned.changes, *tuned.first_left)}.values()))
+    model, inputs = own.model, own.sample_inputs
+    with_it = Session(model, inputs, "wormhole_b0", beyond, name=own.name).verify(mode="device")
+    assert min(c.pcc for c in with_it) < tuned.pcc_after

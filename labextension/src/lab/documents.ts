@@ -241,9 +241,10 @@ export function addDocuments(app: JupyterFrontEnd, sessions: Sessions, restorer:
     name: 'tbuda-netlist', displayName: 'Buda netlist', extensions: [], pattern: '.*netlist.*\\.ya?ml$', fileFormat: 'text',
     contentType: 'file', mimeTypes: ['text/x-yaml'], icon: yamlIcon
   });
-  const add = (name: string, label: string, kind: Kind, fileType: string, isDefault: boolean, modelName: string) => {
+  /** others: types of file that it is offered for beside their own viewer. */
+  const add = (name: string, label: string, kind: Kind, fileType: string, isDefault: boolean, modelName: string, others: string[] = []) => {
     const factory = new Factory({
-      name, label, fileTypes: [fileType], defaultFor: isDefault ? [fileType] : [], modelName, readOnly: kind !== 'netlist',
+      name, label, fileTypes: [fileType, ...others], defaultFor: isDefault ? [fileType] : [], modelName, readOnly: kind !== 'netlist',
       preferKernel: false, canStartKernel: false
     }, app.serviceManager.contents, kind, kernel, sessions);
     docRegistry.addWidgetFactory(factory as unknown as DocumentRegistry.WidgetFactory);
@@ -261,6 +262,6 @@ export function addDocuments(app: JupyterFrontEnd, sessions: Sessions, restorer:
   add('tbuda-session', 'Tensix session', 'journal', 'tbuda-session', true, 'tbuda-no-content');
   add('tbuda-tti', 'TTI image', 'image', 'tbuda-tti', true, 'tbuda-no-content');
   add('tbuda-pef', 'PEF program', 'program', 'tbuda-pef', true, 'tbuda-no-content');
-  add('tbuda-profile', 'Measured profile', 'profile', 'tbuda-profile', true, 'tbuda-no-content');
+  add('tbuda-profile', 'Measured profile', 'profile', 'tbuda-profile', true, 'tbuda-no-content', ['csv', 'tsv']);
   add('tbuda-netlist', 'Netlist grid', 'netlist', 'tbuda-netlist', false, 'text');
 }

@@ -49,10 +49,11 @@ LEVELS = (
 
 @dataclasses.dataclass(frozen=True)
 class FormatChange:
-    """A cheaper form of one op. error: the relative squared error that it adds to the op's result, measured on its
-    tensors; saved: about how many cycles times cores; reason: both in words."""
+    """A cheaper form of one op. level: its name in `LEVELS`; error: the relative squared error that it adds to the op's
+    result, measured on its tensors; saved: about how many cycles times cores; reason: both in words."""
 
     op: str
+    level: str
     rule: PrecisionRule
     error: float
     saved: float
@@ -121,7 +122,7 @@ class FrontierPoint:
 class TunedFormats:
     """What `Session.tune_formats` chose. changes: those taken, in the order of their rank; left: those that were not;
     pcc and cycles (per input, simulated) before and after; trials: (changes taken, pcc, cycles) of every measurement;
-    points: the same with all measures of the worst output.
+    points: the same with all measures of the worst output; target: what had to hold.
     """
 
     changes: tuple[FormatChange, ...]
@@ -132,13 +133,19 @@ class TunedFormats:
     cycles_after: float
     trials: tuple[tuple[int, float, float], ...]
     points: tuple[FrontierPoint, ...] = ()
+    target: Target | None = None
+
+    @property
+    def first_left(self) -> tuple[FormatChange, ...]:
+        """The changes that were the first with which it did not hold; () where all were taken."""
+        taken = len(self.changes)
+        failed = min((p.changes for p in self.points if not p.holds and p.changes > taken), default=taken)
+        return self.left[: failed - taken]
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """Ops whose cheaper formats were the first that did not hold; () where all were taken."""
-        taken = len(self.changes)
-        failed = min((p.changes for p in self.points if not p.holds and p.changes > taken), default=taken)
-        return tuple(dict.fromkeys(change.op for change in self.left[: failed - taken]))
+        """The ops of `first_left`."""
+        return tuple(dict.fromkeys(change.op for change in self.first_left))
 
     @property
     def frontier(self) -> tuple[FrontierPoint, ...]:
@@ -164,7 +171,8 @@ class TunedFormats:
             f"{len(self.changes)} of {len(self.changes) + len(self.left)} changes taken: PCC {self.pcc_before:.6f} -> "
             f"{self.pcc_after:.6f}, cycles per input {self.cycles_before:,.0f} -> {self.cycles_after:,.0f}"
         )
-        decided = [f"decided by {', '.join(self.deciding[:4])}: with them it does not hold"] if self.deciding else []
+        causes = ", ".join(f"{change.level} at {change.op}" for change in self.first_left[:4])
+        decided = [f"decided by {causes}: with that {self.target or 'it'} does not hold"] if causes else []
         return "\n".join([head, *decided, *(f"  {change.op}: {change.reason}" for change in self.changes)])
 
 
@@ -230,10 +238,11 @@ def tune_formats(
         best.cycles,
         tuple((t.changes, t.error.pcc, t.cycles) for t in trials),
         tuple(trials),
+        target,
     )
 
 
-_W, _H, _LEFT, _BOTTOM = 420, 220, 56, 34
+_W, _H, _LEFT, _BOTTOM = 420, 236, 56, 50
 
 
 def frontier_svg(tuned: TunedFormats) -> str:
@@ -253,6 +262,7 @@ def frontier_svg(tuned: TunedFormats) -> str:
         return _LEFT + 12 + across * (_W - _LEFT - 24), _H - _BOTTOM - up * (_H - _BOTTOM - 12)
 
     grey = 'stroke="currentColor" stroke-opacity="0.25"'
+    held = html.escape(f"{tuned.target} holds") if tuned.target is not None else "it holds"
     lines = []
     for power in range(low, high + 1):
         y = _H - _BOTTOM - (power - low) / (high - low) * (_H - _BOTTOM - 12)
@@ -277,8 +287,10 @@ def frontier_svg(tuned: TunedFormats) -> str:
         f'aria-label="Cycles per input against relative error of {len(points)} measurements" font-size="11" '
         f'fill="currentColor">'
         f'{"".join(lines)}<path d="M{path}" fill="none" stroke="currentColor" stroke-opacity="0.6"/>{"".join(dots)}'
-        f'<text x="{(_LEFT + _W) / 2}" y="{_H - 6}" text-anchor="middle">cycles per input, {fast:,.0f} to '
-        f"{slow:,.0f}; upwards: relative error</text></svg>"
+        f'<text x="{(_LEFT + _W) / 2}" y="{_H - 22}" text-anchor="middle">cycles per input, {fast:,.0f} to '
+        f"{slow:,.0f}; upwards: relative error</text>"
+        f'<text x="{(_LEFT + _W) / 2}" y="{_H - 6}" text-anchor="middle">filled: {held}; in the ring: taken</text>'
+        "</svg>"
     )
 
 
@@ -390,7 +402,7 @@ def _change(
         math_fidelity=passes,
         inputs=() if weights is None else ((1, weights, False),),
     )
-    return FormatChange(node.name, rule, error, saved)
+    return FormatChange(node.name, level, rule, error, saved)
 
 
 def _error(value: np.ndarray, df: DataFormat) -> float:
