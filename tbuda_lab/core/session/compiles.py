@@ -291,11 +291,14 @@ class Compiles:
             state = (edit if isinstance(edit, Command) else SetOverride(edit)).apply(state)
         return state
 
-    @no_collections()
     def whatif(self, *edits: Command | Override, queues: bool = True, cancel: threading.Event | None = None) -> WhatIf:
         """See `Session.whatif`."""
-        now, then = self._state.request, self.state_after(*edits)
-        return compare_placed(self.placed(now, cancel), self.placed(then, cancel), queues=queues)
+        return self.whatif_of(self.state_after(*edits), queues, cancel)
+
+    @no_collections()
+    def whatif_of(self, state: Request, queues: bool = True, cancel: threading.Event | None = None) -> WhatIf:
+        """What `whatif` answers for the edits that lead to a state."""
+        return compare_placed(self.placed(cancel=cancel), self.placed(state, cancel), queues=queues)
 
     def free_table(self, op: str, kinds: Sequence[str], *extra: Override) -> OpModels:
         """The candidates of an op as if no override of these kinds addressed it, and as if others did."""

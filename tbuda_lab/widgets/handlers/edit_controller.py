@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tbuda_lab.core.compiler import Request
 from tbuda_lab.core.diff import same_epochs
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.frames import Frame
@@ -18,7 +19,7 @@ from tbuda_lab.core.session import Command
 from tbuda_lab.core.session.commands import SetOptions
 from tbuda_lab.core.session.compiles import FIRST
 from tbuda_lab.core.session.whatif import WhatIf, time_of
-from tbuda_lab.widgets.handlers.edit_messages import changes_nothing, commands_of, edits_frame, label_of, legal_frame
+from tbuda_lab.widgets.handlers.edit_messages import commands_of, edits_frame, label_of, legal_frame
 from tbuda_lab.widgets.handlers.gc_policy import GC_POLICY
 from tbuda_lab.widgets.protocol import answers
 
@@ -179,10 +180,10 @@ class EditController:
             self.hub.publish(session.frames.of(preview))
             self.publish()
 
-    def _ahead(self, commands: tuple[Command, ...]) -> None:
+    def _ahead(self, state: Request) -> None:
         """Show where the ops go as soon as that is known: the netlist and its check take three times as long."""
         session = self.hub.session
-        self.hub.publish([session.frames.ops_frame(session.compiles.placed_after(*commands))])
+        self.hub.publish([session.frames.ops_frame(session.placed(state))])
 
     def _current(self) -> None:
         """Show the current placement, whatever was shown."""
@@ -246,19 +247,22 @@ class EditController:
     def _edit(self, view: Listener, content: Mapping[str, Any]) -> None:
         session = self.hub.session
         self._begin()
+        words, manual = content.get("label"), content.get("compile") == "manual"
+        echo = content.get("echo") is True  # the page's user wants each edit in the notebook's log
         try:
             commands = commands_of(content, session)
-            label = label_of(content, commands)
-            if changes_nothing(commands, session):
+            label = label_of(words, commands)
+            after = session.compiles.state_after(*commands)
+            if after.key == session.request.key:
                 answer(view, False, f"Nothing to do: {label}")
                 return
-            session.whatif(*commands)  # raises what compiling would raise, and changes nothing
+            session.compiles.whatif_of(after)  # raises what compiling would raise, and changes nothing
             before = _per_input(session.placed())
-            if content.get("compile") == "manual":
+            if manual:
                 session.apply(*commands, label=label, source="page")
                 answer(view, True, f"{label}: not compiled yet")
                 return
-            self._ahead(commands)
+            self._ahead(after)
             try:
                 session.attempt(*commands, label=label, source="page")  # one that fails late leaves nothing behind
             except TbudaError:
@@ -270,7 +274,7 @@ class EditController:
             answer(view, False, refusal(error))
         else:
             answer(view, True, f"{label}: {gain_text(before, _per_input(session.placed()))}")
-            if content.get("echo") is True:  # the page's user wants each edit in the notebook's log
+            if echo:
                 print(*(c.python() for c in commands), sep="\n", flush=True)
         finally:
             self.show_again()

@@ -228,11 +228,10 @@ def type_text(hint: Any) -> str:
     return {str: "string", int: "number", bool: "boolean", types.NoneType: "null"}[hint]
 
 
-def label_of(content: Mapping[str, Any], commands: tuple[Command, ...]) -> str:
+def label_of(words: Any, commands: tuple[Command, ...]) -> str:
     """What a person reads in the undo list: the page's own words for several edits, else the edits'."""
-    label = content.get("label")
-    if isinstance(label, str) and label.strip() and len(commands) > 1:
-        return label.strip()[:200]
+    if isinstance(words, str) and words.strip() and len(commands) > 1:
+        return words.strip()[:200]
     return ", ".join(c.label for c in commands[:3]) + (f" and {len(commands) - 3} more" if len(commands) > 3 else "")
 
 
@@ -240,15 +239,6 @@ def pin_of(session: Session, op: str) -> dict[str, Any]:
     """The parts of an op's place that an override fixes."""
     pins = (o for o in session.overrides if o.kind == OpPin.kind and o.target == op)
     return next((dict(o.value) for o in pins), {})
-
-
-def changes_nothing(commands: tuple[Command, ...], session: Session) -> bool:
-    """Whether edits would be an undo step without effect."""
-    state = session.request
-    after = state
-    for command in commands:
-        after = command.apply(after)
-    return after.key == state.key
 
 
 _NAMES_SHOWN = 20
