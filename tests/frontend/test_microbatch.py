@@ -5,7 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import jax
+import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -15,6 +20,7 @@ from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.frontend.inputs import bind
+from tbuda_lab.core.frontend.pybuda import JaxModule
 from tbuda_lab.core.frontend.torch_model.export import traced_mode
 from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
 from tbuda_lab.core.options import CompileOptions
@@ -206,3 +212,63 @@ def test_a_batch_for_a_model_that_was_traced_on_one(name: str) -> None:
         torch.testing.assert_close(session.run([(batch,)])[0][0], module(batch), rtol=1e-5, atol=1e-5)
     (one,) = session.run([(batch[:1],)])[0]
     torch.testing.assert_close(one, module(batch[:1]), rtol=1e-5, atol=1e-5)
+
+
+def onnx_model(kind: str) -> onnx.ModelProto:
+    """Of one input (batch, 5), whose leading size is open."""
+    node, ints = onnx.helper.make_node, {name: np.array(v) for name, v in INTEGERS.items()}
+    nodes = [node(op, [name or "x" for name in sources], [out], **more) for op, sources, out, more in ONNX[kind]]
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 5])
+    stored = [onnx.numpy_helper.from_array(v, name) for name, v in (ints | {"w": np.ones((5, 3), np.float32)}).items()]
+    graph = onnx.helper.make_graph(nodes, "g", [value], [onnx.helper.make_empty_tensor_value_info("y")], stored)
+    opset = [onnx.helper.make_opsetid("", 18)]
+    return onnx.shape_inference.infer_shapes(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9))
+
+
+INTEGERS = {"zero": [0], "first": 0, "last": [-1], "before": [-99], "ones": [1], "five": [5]}
+ONNX: dict[str, list[tuple[str, list[str], str, dict[str, object]]]] = {
+    "softmax": [("Softmax", [""], "y", {"axis": 0})],
+    "mean": [("ReduceMean", ["", "zero"], "m", {}), ("Sub", ["", "m"], "y", {})],
+    "running sum": [("CumSum", ["", "first"], "y", {})],
+    "flip": [("Slice", ["", "last", "before", "zero", "last"], "y", {})],
+    "size": [("Shape", [""], "s", {"end": 1}), ("Cast", ["s"], "t", {"to": 1}), ("Div", ["", "t"], "y", {})],
+    "first": [("Gather", ["", "first"], "m", {}), ("Add", ["", "m"], "y", {})],
+    "product": [("MatMul", ["", "w"], "y", {})],
+    "rows": [("Softmax", [""], "y", {"axis": 1})],
+    "reduced rows": [("ReduceMean", ["", "ones"], "m", {}), ("Sub", ["", "m"], "y", {})],
+}
+ONNX_APART = ("product", "rows", "reduced rows")
+"""Models that take elements one by one; the others mix them."""
+
+
+@pytest.mark.parametrize("kind", ONNX)
+def test_an_onnx_model_with_an_open_batch(kind: str) -> None:
+    proto, batch = onnx_model(kind), torch.randn(3, 5, generator=torch.Generator().manual_seed(3))
+    runtime = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = torch.from_numpy(runtime.run(None, {"x": batch.numpy()})[0])
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session(proto, (batch,), options=options, cache=False)
+    assert session.trace().inputs[0].shape == ((1, 5) if kind in ONNX_APART else (3, 5))
+    torch.testing.assert_close(session.run([(batch,)])[0][0], expected, rtol=1e-5, atol=1e-5)
+    assert all(c.passes(0.999) for c in session.verify())
+    on_one = Session(proto, (batch[:1],), options=options, cache=False)
+    if kind in ONNX_APART:
+        torch.testing.assert_close(on_one.run([(batch,)])[0][0], expected, rtol=1e-5, atol=1e-5)
+    else:
+        with pytest.raises(InputError, match="traced on 1 and that answers a batch otherwise"):
+            on_one.run([(batch,)])
+
+
+@pytest.mark.parametrize("mixes", [True, False])
+def test_a_batch_for_a_jax_function_that_was_traced_on_one(mixes: bool) -> None:
+    def function(x: Any) -> Any:
+        return jax.nn.softmax(x, axis=0 if mixes else 1)
+
+    batch = torch.randn(3, 5, generator=torch.Generator().manual_seed(3))
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session(JaxModule("m", function), (batch[:1],), options=options, cache=False)
+    if mixes:
+        with pytest.raises(InputError, match="traced on 1 and that answers a batch otherwise"):
+            session.run([(batch,)])
+    else:
+        torch.testing.assert_close(session.run([(batch,)])[0][0], batch.softmax(1), rtol=1e-5, atol=1e-5)

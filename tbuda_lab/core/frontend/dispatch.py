@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +15,8 @@ from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import traced_mode
 from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
 from tbuda_lab.core.frontend.torch_model.state import contents
-from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.frontend.traced_module import FEW, TracedModule
+from tbuda_lab.core.graph import Graph
 from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.ops.evaluate import evaluate
 
@@ -79,18 +79,18 @@ def references(model: Any, inputs: Any, count: int = 2) -> list[list[torch.Tenso
     return [[_joined(column) for column in zip(*parts, strict=True)]]
 
 
-def runs_by_elements(model: Any, inputs: Any, batched: Iterable[Node]) -> tuple[bool, bool]:
+def runs_by_elements(model: Any, inputs: Any, graph: Graph, batched: Sequence[str]) -> tuple[bool, bool]:
     """Whether a model that was traced on one element may run a batch element by element: (of any inputs, of these).
-    batched: the INPUT nodes that are given several.
+    graph: its trace; batched: the INPUT nodes that are given several.
 
     Of any where no call of the model mixes dim 0 (`torch_model.microbatch`), of these where the model run eagerly
-    answers the same for the batch and its elements. What is no torch module holds its own sizes: both.
+    answers the same for the batch and its elements. What says itself what its sizes are: both.
     """
-    module = _torch_module(model)
-    if module is None:
+    called = _called(model, inputs, graph, batched)
+    if called is None:
         return True, True
-    bound = _bound(module, inputs, batched)
-    few = bound.elements(range(min(3, bound.microbatch)))
+    module, bound = called
+    few = bound.elements(range(min(FEW, bound.microbatch)))
     if bound.microbatch > 1 and elementwise_in_batch(module, few, traced_mode):
         return True, True
     whole = answers(module, bound, 1)[0]
@@ -98,31 +98,35 @@ def runs_by_elements(model: Any, inputs: Any, batched: Iterable[Node]) -> tuple[
     return False, same(whole, [_joined(column) for column in zip(*parts, strict=True)])
 
 
-def _torch_module(model: Any) -> torch.nn.Module | None:
+def _called(
+    model: Any, inputs: Any, graph: Graph, batched: Sequence[str]
+) -> tuple[torch.nn.Module, BoundInputs] | None:
+    """A model as a torch module, with inputs of which those of some INPUT nodes hold a microbatch; None for one that
+    says itself what its sizes are."""
     model = open_model(model)
+    if isinstance(model, ForeignModule):
+        traced = TracedModule(model.trace_whole)
+        return (traced, traced.bind(graph, feeds(graph, inputs), batched)) if model.takes_any_batch else None
     module = model.module if isinstance(model, PyTorchModule) else model
-    return module if isinstance(module, torch.nn.Module) else None
-
-
-def _bound(module: torch.nn.Module, inputs: Any, batched: Iterable[Node]) -> BoundInputs:
-    """Inputs of which those for some INPUT nodes hold the microbatch."""
-    paths = frozenset(str(node.attrs.get("argument", node.name)) for node in batched)
-    return dataclasses.replace(bind(module.forward, inputs), batched=paths)
+    if not isinstance(module, torch.nn.Module):
+        return None
+    paths = frozenset(str(graph[name].attrs.get("argument", name)) for name in batched)
+    return module, bind(module.forward, inputs).of(paths)
 
 
 def as_read_alone(graph: Graph, model: Any, sample: Any) -> Graph:
     """The graph for a file that is read without the model: where a model that was traced on one element mixes those of
     a batch, its inputs take one (`inputs.SINGLE`)."""
-    single = [node for node in fed_inputs(graph) if node.shape[:1] == (1,)]
-    module = _torch_module(model)
-    if module is None or not single:
+    single = [node.name for node in fed_inputs(graph) if node.shape[:1] == (1,)]
+    called = _called(model, sample, graph, single) if single else None
+    if called is None:
         return graph
-    bound = _bound(module, sample, single)
-    if bound.microbatch > 1 or elementwise_in_batch(module, bound.elements([0, 0, 0]), traced_mode):
+    module, bound = called
+    if bound.microbatch > 1 or elementwise_in_batch(module, bound.elements([0] * FEW), traced_mode):
         return graph  # of a batch that was cut the trace has told it
     marked = graph.clone()
-    for node in single:
-        marked[node.name].attrs[SINGLE] = True
+    for name in single:
+        marked[name].attrs[SINGLE] = True
     return marked
 
 
@@ -134,8 +138,10 @@ def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def foreign_answer(model: ForeignModule, inputs: Any) -> list[torch.Tensor]:
-    """What the model's own framework answers, element by element of the microbatch where its graph takes one."""
+    """What the model's own framework answers; one that says itself that it takes one element, element by element."""
     graph = model.trace(inputs, model.get_name())
-    names = [node.name for node in graph.inputs]
-    parts = [model.answer([feed[n] for n in names]) for feed in elements(graph, feeds(graph, inputs))]
+    names, feed = [node.name for node in graph.inputs], feeds(graph, inputs)
+    if model.takes_any_batch:
+        return model.answer([feed[name] for name in names])
+    parts = [model.answer([one[n] for n in names]) for one in elements(graph, feed)]
     return [torch.cat(column) if len(parts) > 1 else column[0] for column in zip(*parts, strict=True)]

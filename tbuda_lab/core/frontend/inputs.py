@@ -65,6 +65,10 @@ class BoundInputs:
         """Some elements of the microbatch."""
         return self._each(lambda value: value[list(at)])
 
+    def of(self, batched: frozenset[str]) -> BoundInputs:
+        """The same, of which the leaves at these paths hold the microbatch."""
+        return dataclasses.replace(self, batched=batched)
+
     def of_batch(self) -> list[torch.Tensor]:
         """The inputs that have the microbatch in dim 0."""
         if self.batched is not None:

@@ -187,9 +187,7 @@ class Runs:
             feed = frontend.feeds(graph, sample)
             if not (cut := cut_inputs(graph, feed)):
                 continue
-            self._runs_by_elements, same_answers = frontend.runs_by_elements(
-                self._state.model, sample, [graph[name] for name in cut]
-            )
+            self._runs_by_elements, same_answers = frontend.runs_by_elements(self._state.model, sample, graph, cut)
             if self._runs_by_elements:
                 return
             if not same_answers:

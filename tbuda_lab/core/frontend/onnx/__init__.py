@@ -11,7 +11,7 @@ from tbuda_lab.core.frontend.onnx import (
     signals,
     vision,
 )
-from tbuda_lab.core.frontend.onnx.importer import CONTROL, from_onnx
+from tbuda_lab.core.frontend.onnx.importer import CONTROL, from_onnx, opens_batch
 from tbuda_lab.core.frontend.onnx.node import TABLE
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "elementwise",
     "from_onnx",
     "networks",
+    "opens_batch",
     "optimizers",
     "quantised",
     "recurrent",

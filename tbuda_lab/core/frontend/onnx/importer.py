@@ -19,6 +19,7 @@ from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, finish
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.onnx import read, schema
 from tbuda_lab.core.frontend.onnx.node import TABLE, OnnxNode, Scope
+from tbuda_lab.core.frontend.traced_module import takes_elements
 from tbuda_lab.core.graph import Graph, Origin, ShapeError
 
 PREVIEW = "ai.onnx.preview"
@@ -32,28 +33,55 @@ MAX_EXPANDED = 16_384
 
 
 def from_onnx(
-    model: Any, sample_inputs: Any = None, *, name: str = "model", progress: Callable[[str], None] | None = None
+    model: Any,
+    sample_inputs: Any = None,
+    *,
+    name: str = "model",
+    progress: Callable[[str], None] | None = None,
+    whole: bool = False,
 ) -> Graph:
     """The nD graph of an ONNX model (a path, bytes or ModelProto).
 
     sample_inputs: tensors or arrays in the model's order, or a dict by input name; they give sizes that the model
-    leaves open. A leading size that is open is the microbatch and becomes 1; any other open size needs sample inputs.
+    leaves open. A leading size that is open is the microbatch and becomes 1, unless the model mixes the elements of
+    the samples (`traced_module.takes_elements`); any other open size needs sample inputs. whole: it is the samples'.
     Initialisers become parameters under their names, integer ones constants. Nodes keep the module path that torch's
     exporter stores, else that of their names. OUTPUT nodes are `<name>.output_<k>` with attrs "path", the model's own
     name. progress: as of `Calls`. Raises `ModelError` (no model, or one that cannot be read), `InputError` (sample
     inputs that do not fit) and `UnsupportedOp` (all ops without a form at once).
     """
     proto, folder = read.load(model)
-    return _OnnxImporter(proto, folder, sample_inputs, Calls(Graph(name), progress)).run()
+
+    def trace(samples: Any, whole: bool) -> Graph:
+        return _OnnxImporter(proto, folder, samples, Calls(Graph(name), progress), whole).run()
+
+    graph = trace(sample_inputs, whole)
+    if whole or sample_inputs is None or not opens_batch(proto):
+        return graph
+    samples = _by_name(sample_inputs, [entry.name for entry in given_inputs(proto.graph)])
+    whole = not takes_elements(graph, tuple(samples.values()), lambda tensors: trace(tensors, True))
+    return trace(sample_inputs, True) if whole else graph
+
+
+def opens_batch(proto: Any) -> bool:
+    """Whether the model leaves the leading size of an input open."""
+    kinds = [entry.type.tensor_type for entry in given_inputs(proto.graph)]
+    return any(len(kind.shape.dim) and not kind.shape.dim[0].HasField("dim_value") for kind in kinds)
+
+
+def given_inputs(graph: Any) -> list[Any]:
+    """The inputs of a graph that its caller gives."""
+    stored = {t.name for t in graph.initializer}
+    return [entry for entry in graph.input if entry.name not in stored]
 
 
 class _OnnxImporter:
-    def __init__(self, proto: Any, folder: Path | None, sample_inputs: Any, calls: Calls) -> None:
+    def __init__(self, proto: Any, folder: Path | None, sample_inputs: Any, calls: Calls, whole: bool) -> None:
         self.proto, self.folder = read.modern(proto), folder
         self.calls = calls
         self.opset = read.opset_of(self.proto)
         self.functions = {(f.domain, f.name): f for f in self.proto.functions}
-        self.samples = sample_inputs
+        self.samples, self.whole = sample_inputs, whole
         self.path: str = calls.graph.name
         self.expanded = 0
 
@@ -85,13 +113,13 @@ class _OnnxImporter:
     # -- leaves ----------------------------------------------------------------------------------------------
     def _leaves(self, graph: Any, scope: Scope) -> None:
         stored = {t.name: t for t in graph.initializer}
-        inputs = [i for i in graph.input if i.name not in stored]
+        inputs = given_inputs(graph)
         counts = collections.Counter([t.name for t in graph.initializer] + [i.name for i in inputs])
         if twice := [name for name, count in counts.items() if count > 1]:
             raise ModelError(f"the model has two inputs or initialisers {twice[0]!r}")
         samples = _by_name(self.samples, [i.name for i in inputs])
         leaves = [leaf for entry in inputs for leaf in self._leaves_of(entry, samples, scope)]
-        shapes = {name: _shape_of(name, kind, samples.get(name)) for name, kind in leaves}
+        shapes = {name: _shape_of(name, kind, samples.get(name), self.whole) for name, kind in leaves}
         for name, kind in leaves:  # all shapes first, for an error leaves nothing behind
             value = self.calls.input(name, shapes[name], read.dtype_of(kind.elem_type))
             scope.kinds[name] = kind.elem_type
@@ -417,8 +445,8 @@ def _sample(value: Any) -> Any:
     return [as_tensor(v) for v in value] if isinstance(value, list | tuple) else as_tensor(value)
 
 
-def _shape_of(name: str, kind: Any, sample: Any) -> list[int]:
-    """The shape of an input: open sizes from the sample, an open leading one 1."""
+def _shape_of(name: str, kind: Any, sample: Any, whole: bool) -> list[int]:
+    """The shape of an input: open sizes from the sample, an open leading one 1, unless the sample is taken whole."""
     if sample is not None and not isinstance(sample, torch.Tensor):
         raise InputError(f"input {name!r} is a tensor, not a {type(sample).__name__}")
     declared: list[int | str] = []
@@ -436,7 +464,7 @@ def _shape_of(name: str, kind: Any, sample: Any) -> list[int]:
             if sample is not None and int(sample.shape[axis]) not in (size,) and not (axis == 0 and size == 1):
                 raise InputError(f"input {name!r} has shape {tuple(sample.shape)}; the model declares {declared}")
             shape.append(size)
-        elif axis == 0 and len(declared) > 1:
+        elif axis == 0 and len(declared) > 1 and not (whole and sample is not None):
             shape.append(1)
         elif sample is not None:
             shape.append(int(sample.shape[axis]))

@@ -19,7 +19,7 @@ from tbuda_lab.core.files import bounded_bytes
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.jax_model import from_jax
 from tbuda_lab.core.frontend.jax_model.importer import as_array
-from tbuda_lab.core.frontend.onnx import from_onnx, read
+from tbuda_lab.core.frontend.onnx import from_onnx, opens_batch, read
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModelError
 from tbuda_lab.core.frontend.pybuda.tensor import Parameter
 from tbuda_lab.core.frontend.tflite_model import from_tflite
@@ -37,6 +37,15 @@ class ForeignModule(Module):
         """The model's nD graph; `sample_inputs` as for the framework's own call, None where the model knows shapes.
         progress: as of `Calls`."""
         raise NotImplementedError
+
+    @property
+    def takes_any_batch(self) -> bool:
+        """Whether dim 0 of its inputs may have any size. Where the model says it, more elements are more calls."""
+        return False
+
+    def trace_whole(self, inputs: Sequence[torch.Tensor]) -> Graph:
+        """The graph for inputs of these sizes, of which none is a microbatch."""
+        return self.trace(tuple(inputs), self.get_name())
 
     def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """What the model's own framework answers; without it, its graph evaluated in torch."""
@@ -93,7 +102,18 @@ class OnnxModule(ForeignModule):
         self.module = read.load(module if module is not None else self.onnx_path)[0]
 
     def trace(self, sample_inputs: Any, name: str, progress: Callable[[str], None] | None = None) -> Graph:
-        return from_onnx(self.onnx_path or self.module, sample_inputs, name=name, progress=progress)
+        return from_onnx(self._proto(()), sample_inputs, name=name, progress=progress)
+
+    @property
+    def takes_any_batch(self) -> bool:
+        return self.module is None or opens_batch(self.module)
+
+    def trace_whole(self, inputs: Sequence[torch.Tensor]) -> Graph:
+        return from_onnx(self._proto(inputs), tuple(inputs), name=self.get_name(), whole=True)
+
+    def _proto(self, inputs: Sequence[torch.Tensor]) -> Any:
+        """The model for inputs of these sizes: its file, or what was read."""
+        return self.onnx_path or self.module
 
     def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """onnxruntime's answer where it is installed."""
@@ -129,6 +149,10 @@ class JaxModule(ForeignModule):
         if sample_inputs is None:
             raise InputError(f"JaxModule {self.get_name()!r} needs sample inputs: a function declares no shapes")
         return from_jax(self.module, tensors(sample_inputs), self.params, name=name, progress=progress)
+
+    @property
+    def takes_any_batch(self) -> bool:
+        return True
 
     def answer(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         import jax
@@ -288,11 +312,16 @@ class TFModule(OnnxModule):
                 "with input_signature)"
             )
         samples = tensors(sample_inputs)
-        key = tuple((tuple(t.shape), t.dtype) for t in samples)
+        return from_onnx(self._proto(samples), samples, name=name, progress=progress)
+
+    def _proto(self, inputs: Sequence[torch.Tensor]) -> Any:
+        if self.module is not None:
+            return self.module
+        key = tuple((tuple(t.shape), t.dtype) for t in inputs)
         if key not in self._of_shapes:
-            signature = _of_samples(self.tf_module, samples)
+            signature = _of_samples(self.tf_module, inputs)
             self._of_shapes[key] = read.load(_proto(self.tf_module, signature))[0]
-        return from_onnx(self._of_shapes[key], samples, name=name, progress=progress)
+        return self._of_shapes[key]
 
     def call(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The model's own call, on the host: its outputs as TensorFlow's tensors."""
