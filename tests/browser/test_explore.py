@@ -13,6 +13,7 @@ import pytest
 
 from tbuda_lab.core.explore import read
 from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.explore import csv_of
 from tbuda_lab.widgets.pictures.explore import write_explore_page
 from tests.browser.bare import Bare, bare_page
 from tests.browser.conftest import PATIENCE, box_of, errors_of, expect, open_and_run, settled
@@ -26,6 +27,7 @@ REFUSED = 6 * 1
 """Points of the smallest grid have two rows: three cannot be left out."""
 OPENED = """\
 from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.explore import csv_of
 from tbuda_lab.widgets import BringUp
 from tests.session.models import perceptron
 session = Session(*perceptron(), "n150", name="mlp")
@@ -206,6 +208,13 @@ def test_the_page_of_a_folder_draws_brushes_and_asks_for_nothing(
     page.locator(".tx-table tbody tr").first.click()
     expect(page.locator(".tx-note")).to_contain_text("tbuda compile")
     assert page.locator("button[data-tx=open]").count() == 0
+    with page.expect_download() as table:
+        page.locator("[data-tx=csv]").click()
+    assert Path(table.value.path()).read_text() == csv_of(exploration.plan, exploration.trials)
+    with page.expect_download() as overrides:
+        page.locator("[data-tx=overrides]").click()
+    assert overrides.value.suggested_filename == f"trial-{best[0]}.json"
+    assert Path(overrides.value.path()).read_text() == exploration.export(best[0])
     page.screenshot(path=shots / f"explore_page_{theme}.png", full_page=True)
     assert errors == [] and [url for url in asked if not url.startswith(("file:", "data:"))] == []
     context.close()

@@ -314,6 +314,36 @@ def test_neither_dask_nor_optuna_is_loaded() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_grid_random_and_resume_work_without_dask_and_optuna(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("dask", "distributed", "optuna"):
+        monkeypatch.setitem(sys.modules, name, None)  # an import of it fails
+    for name in [m for m in sys.modules if m.startswith("tbuda_lab.core.explore.dask_")]:
+        monkeypatch.delitem(sys.modules, name)
+    rows = (undisturbed / "explore.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "grid").mkdir()
+    (tmp_path / "grid" / "explore.jsonl").write_text("".join(rows[:7]))
+    exploration = Explore.resume(session(), tmp_path / "grid")
+    exploration.run()
+    exploration.close()
+    assert list(without_times(tmp_path / "grid")) == list(without_times(undisturbed))
+    some = session().explore(SPACE, sampler="random", budget=3, out=tmp_path / "random")
+    assert len(some.run()) == 3
+    some.close()
+    wrong: list[dict[str, Any]] = [
+        {"engine": 2},
+        {"engine": "tcp://127.0.0.1:9"},
+        {"sampler": "nsga2"},
+        {"sampler": "tpe"},
+    ]
+    for k, settings in enumerate(wrong):
+        asked = session().explore(SPACE, out=tmp_path / str(k), **settings)
+        with pytest.raises(InputError, match=r"install tbuda-lab\[explore\]"):
+            asked.run()
+        asked.close()
+
+
 def test_rows_of_another_version_stay_and_do_not_count(undisturbed: Path, tmp_path: Path) -> None:
     text = (undisturbed / "explore.jsonl").read_text().splitlines()
     old = [line.replace('"version": "', '"version": "0.0.') for line in text[:4]]

@@ -14,6 +14,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.diff import Diff, compare_sides, side_of_result
 from tbuda_lab.core.errors import InputError, not_supported
 from tbuda_lab.core.explore import (
+    NUMBERS,
     Exploration,
     Plan,
     Progress,
@@ -247,8 +248,7 @@ class Explore:
     def export(self, key: str | int, path: str | Path | None = None) -> str:
         """A trial's placement as a file of overrides, epochs and shapes; returns its text, and writes it if there is a
         path."""
-        record = read_placement(self.folder, self.trial(key))
-        text = json.dumps({"format": record["format"], "overrides": record["overrides"]}, sort_keys=True) + "\n"
+        text = overrides_text(self.folder, self.trial(key))
         if path is not None:
             with atomic_text(path) as file:
                 file.write(text)
@@ -268,6 +268,12 @@ class Explore:
         """As `to_csv`. Raises `NotSupported` where pyarrow is not there."""
         write_parquet(self.plan, self.trials, Path(path))
         return Path(path)
+
+
+def overrides_text(folder: Path, trial: Trial) -> str:
+    """A trial's placement as a file of overrides, epochs and shapes. Raises `InputError`."""
+    record = read_placement(folder, trial)
+    return json.dumps({"format": record["format"], "overrides": record["overrides"]}, sort_keys=True) + "\n"
 
 
 def space_of(session: CompileSession, space: Mapping[str, Any]) -> Space:
@@ -335,7 +341,8 @@ def command_words(plan: Plan, point: Mapping[str, Any]) -> list[str]:
 
 def table_of(plan: Plan, trials: Sequence[Trial]) -> tuple[list[str], list[list[Any]]]:
     """Names of columns and one row a trial."""
-    numbers = list(dict.fromkeys(name for t in trials for name in t.numbers))
+    known = dict.fromkeys(name for t in trials for name in t.numbers)
+    numbers = sorted(known, key=lambda name: list(NUMBERS).index(name) if name in NUMBERS else len(NUMBERS))
     axes = list(plan.space.axes)
     rows = [
         [

@@ -13,7 +13,7 @@ from typing import Any
 from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.explore import NUMBERS, Objective, Plan, Trial, front, holding, plan_of, read, read_placement
 from tbuda_lab.core.files import atomic_text
-from tbuda_lab.core.session.explore import Explore, command_words, table_of
+from tbuda_lab.core.session.explore import Explore, command_words, csv_of, overrides_text, table_of
 
 SCRIPT = Path(__file__).parents[1] / "static" / "explore.js"
 """Bundled from `labextension/src/explorepage.ts`."""
@@ -210,11 +210,13 @@ def explore_html(folder: Path, keep_old: bool = True) -> str:
     """One page: no request leaves it. Where scripts are off, the table shows. Raises `InputError`."""
     record = read(folder)
     plan = plan_of(record.header, str(folder))
-    data = json.dumps(folder_data(folder, keep_old), ensure_ascii=False).replace("<", "\\u003c")
-    head, rows = table_of(plan, [record.trials[n] for n in sorted(record.trials)])
+    trials = [record.trials[n] for n in sorted(record.trials)]
+    shown = {**folder_data(folder, keep_old), "files": _files(folder, plan, trials)}
+    data = json.dumps(shown, ensure_ascii=False).replace("<", "\\u003c")
+    head, rows = table_of(plan, trials)
     cells = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
     table = f"<table><tr>{''.join(f'<th>{escape(c)}</th>' for c in head)}</tr>{cells}</table>"
-    twin = front_svg(plan, [record.trials[n] for n in sorted(record.trials)])
+    twin = front_svg(plan, trials)
     script = base64.b64encode(explore_script().encode()).decode("ascii")
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -237,6 +239,17 @@ draw(document.getElementById('explore'), JSON.parse(document.getElementById('dat
 </body>
 </html>
 """
+
+
+def _files(folder: Path, plan: Plan, trials: Sequence[Trial]) -> dict[str, Any]:
+    """What the page hands out without a kernel: the table as CSV, and overrides of the front's points by number."""
+    overrides: dict[int, str] = {}
+    for trial in front(trials, plan.objectives, plan.requirements):
+        try:
+            overrides[trial.n] = overrides_text(folder, trial)
+        except InputError:  # the file has gone; the row stays
+            continue
+    return {"csv": csv_of(plan, trials), "overrides": overrides}
 
 
 def write_explore_page(folder: Path, path: str | Path, keep_old: bool = True) -> Path:

@@ -35,6 +35,8 @@ export interface Picture {
   requirements: string[];
   trials: Trial[];
   grids: Record<string, [number, number]>;
+  /** Of a page that nobody answers: the table as CSV, and overrides of the front's points by number. */
+  files?: { csv: string; overrides: Record<string, string> };
 }
 
 /** What a click of the picture asks for. */

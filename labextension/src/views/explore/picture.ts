@@ -107,7 +107,8 @@ export class ExplorePicture {
         this.brush.clear();
         this.redraw();
       } }, 'Clear the brush')] : []),
-      ...(this.send ? [button('csv', 'CSV', { do: 'export', what: 'csv' }), button('parquet', 'Parquet', { do: 'export', what: 'parquet' })] : []), ...this.tools);
+      ...(this.send ? [button('csv', 'CSV', { do: 'export', what: 'csv' }), button('parquet', 'Parquet', { do: 'export', what: 'parquet' })] : []),
+      ...(!this.send && picture.files ? [saved('csv', 'CSV', 'explore.csv', picture.files.csv)] : []), ...this.tools);
   }
 
   private drawNote(picture: Picture, front: number): void {
@@ -127,11 +128,21 @@ export class ExplorePicture {
     return h('div', { class: 'tx-fact' }, h('strong', {}, `Trial ${trial.n}${trial.stale ? `, of version ${trial.version}` : ''}`),
       trial.reason && h('p', { class: 'tx-reason' }, `${trial.state}, ${trial.reason.type}: ${trial.reason.text}`, ...trial.reason.diagnostics.map(d => h('div', {}, d))),
       h('table', {}, ...facts.map(([name, value]) => h('tr', {}, h('th', { scope: 'row' }, axisWord(name)), h('td', {}, typeof value === 'number' ? brief(value) : valueText(value))))),
-      h('code', {}, trial.command),
+      h('code', {}, trial.command), !this.send && this.handout(trial),
       !!this.send && !trial.stale && h('div', {},
         h('button', { 'data-tx': 'open', onclick: () => this.send?.({ do: 'open', n: trial.n }) }, 'Open on the grid'),
         trial.state === 'done' && h('button', { 'data-tx': 'overrides', onclick: () => this.send?.({ do: 'export', what: 'overrides', n: trial.n }) }, 'Export overrides'),
-        h('button', { 'data-tx': 'copy', onclick: () => void (navigator as Partial<Navigator>).clipboard?.writeText(trial.command) }, 'Copy the command')));
+        this.copier(trial)));
+  }
+
+  /** What a page that nobody answers gives of a trial. */
+  private handout(trial: Trial): HTMLElement {
+    const overrides = this.picture?.files?.overrides[trial.n];
+    return h('div', {}, overrides !== undefined && saved('overrides', 'Export overrides', `trial-${trial.n}.json`, overrides), this.copier(trial));
+  }
+
+  private copier(trial: Trial): HTMLElement {
+    return h('button', { 'data-tx': 'copy', onclick: () => void (navigator as Partial<Navigator>).clipboard?.writeText(trial.command) }, 'Copy the command');
   }
 
   private drawEffects(picture: Picture, shown: Trial[]): void {
@@ -166,6 +177,11 @@ export class ExplorePicture {
       h('table', {}, h('thead', {}, h('tr', {}, ...['', ...axes.map(axisWord), ...names, 'state'].map(words => h('th', { scope: 'col' }, words)))), h('tbody', {}, ...rows))),
     ...(shown.length > LISTED ? [h('p', {}, `and ${shown.length - LISTED} more: brush, or export CSV`)] : []));
   }
+}
+
+/** A link that saves a text as a file. */
+function saved(name: string, label: string, file: string, text: string): HTMLElement {
+  return h('a', { 'data-tx': name, class: 'tx-save', download: file, href: `data:text/plain;charset=utf-8,${encodeURIComponent(text)}` }, label);
 }
 
 /** The epochs of a placement, small. */
