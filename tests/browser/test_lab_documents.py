@@ -165,6 +165,9 @@ def test_a_profile_opens_by_double_click(page: Any, shots: Path) -> None:
     expect(view.locator("tbody tr")).to_have_count(4)
     expect(view.locator("[data-tb-metric=measured]")).to_contain_text("4 ops, 0.020 ms")
     expect(view).not_to_contain_text("finding")
+    expect(view).not_to_contain_text("other views")  # it is alone
+    tab = box_of(page.locator("[data-tb-document=profile]:visible"))
+    assert box_of(view)["height"] > 0.9 * tab["height"] - 42
     page.screenshot(path=shots / "lab_profile_light.png")
     command(page, "apputils:change-theme", theme="JupyterLab Dark")
     page.locator("[data-tb-theme=dark]:visible").first.wait_for()

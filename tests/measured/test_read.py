@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.frames.measured_frame import measured_frame
 from tbuda_lab.core.measured import OTHER, kind_of, read_profile
 from tbuda_lab.core.measured.attributes import read_facts
+from tbuda_lab.core.measured.match import align, profile_steps
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
 from tbuda_lab.core.session import Session
 from tests.measured.files import op, perceptron_rows, signpost, table
@@ -196,6 +199,65 @@ def test_a_file_cut_anywhere_keeps_its_whole_rows_or_is_refused_with_its_row(cut
     else:
         assert len(profile.ops) in (whole_rows, whole_rows + 1)
         assert [o.time for o in profile.ops[:whole_rows]] == [2500, 9000, 1500, 7000][:whole_rows]
+
+
+ODD = [
+    "",
+    "=1+1",
+    "@SUM(A1)",
+    "nan",
+    "-1",
+    "1e400",
+    "9" * 30,
+    "32[",
+    "[3]",
+    "0[0]",
+    "32[19",
+    "\u0663",
+    "x" * 5000,
+    "1;2",
+]
+
+
+def damaged(text: str, kind: str, source: random.Random) -> str:
+    """A file that was cut, lost columns, has odd cells, stray characters or an open quote."""
+    if kind == "cut":
+        return text[: source.randrange(len(text))]
+    if kind == "stray":
+        places = [source.randrange(len(text)) for _ in range(source.randrange(1, 30))]
+        return "".join(source.choice(',"\n;[0-e') if at in places else c for at, c in enumerate(text))
+    if kind == "quote":
+        at = source.randrange(len(text))
+        return f'{text[:at]}"{text[at:]}'
+    rows = list(csv.reader(io.StringIO(text)))
+    if kind == "columns":
+        share = source.choice([0.02, 0.3, 0.7])
+        kept = [k for k in range(len(rows[0])) if source.random() > share]
+        rows = [[row[k] for k in kept] for row in rows]
+    else:
+        for _ in range(40):
+            row = source.choice(rows[1:])
+            row[source.randrange(len(row))] = source.choice(ODD)
+    stream = io.StringIO()
+    csv.writer(stream).writerows(rows)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["cut", "columns", "cells", "stray", "quote"])
+def test_whatever_was_done_to_a_file_it_is_read_or_refused_by_type(kind: str) -> None:
+    """And what was read can be shown, as a document and against another run."""
+    source, whole, got = random.Random(kind), read(WHOLE), 0
+    for _ in range(60):
+        try:
+            profile = read(damaged(WHOLE, kind, source))
+        except InputError as error:
+            assert "run.csv" in str(error)
+            continue
+        got += 1
+        assert len(measured_frame(profile).columns["row_time"]) == len(profile.sequence())
+        assert all(f.where.startswith("run.csv") for f in profile.findings)
+        assert profile.total >= 0 and len(align(profile_steps(whole.ops), profile_steps(profile.ops))[0]) <= 4
+    assert got > 10
 
 
 @pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "abc", "nan", "inf", "-5", "1e400", "0x10", "1,5"])

@@ -195,7 +195,7 @@ export class MeasuredView {
     const lists = [['Only in the profile', meta['unmatched']], ['Only in the model', meta['missing']]] as [string, string[] | undefined][];
     const errors = (meta['errors'] as [string, number, number][]).map(([group, , error]) => `${group} ${percent(error)}`).join(', ');
     return h('div', { class: 'tb-measured-notes' },
-      h('p', { class: 'tb-note' }, `By table: kernels “${String(meta['kernels'])}”, that run one op at a time from and to DRAM; Buda's pipelined placement is another stack, and its cycles stand in the other views.`,
+      h('p', { class: 'tb-note' }, `By table: kernels “${String(meta['kernels'])}”, that run one op at a time from and to DRAM.${meta['matched'] ? ' Buda\'s pipelined placement is another stack, and its cycles stand in the other views.' : ''}`,
         errors ? ` Median errors on profiles left out of its fit: ${errors}.` : ''),
       ...lists.filter(([, names]) => names?.length).map(([title, names]) => h('details', {}, h('summary', {}, `${title} (${names!.length})`), h('p', {}, names!.join(', ')))),
       lines.length ? h('details', { open: true }, h('summary', {}, `${quantity(Number(meta['finding_count']), 'finding')} of the file`), h('ul', {}, ...lines.map(line => h('li', {}, line)))) : '');

@@ -118,7 +118,7 @@ class FrontierPoint:
     holds: bool
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class TunedFormats:
     """What `Session.tune_formats` chose. changes: those taken, in the order of their rank; left: those that were not;
     pcc and cycles (per input, simulated) before and after; trials: (changes taken, pcc, cycles) of every measurement;
@@ -174,6 +174,8 @@ class TunedFormats:
         causes = ", ".join(f"{change.level} at {change.op}" for change in self.first_left[:4])
         decided = [f"decided by {causes}: with that {self.target or 'it'} does not hold"] if causes else []
         return "\n".join([head, *decided, *(f"  {change.op}: {change.reason}" for change in self.changes)])
+
+    __repr__ = __str__
 
 
 def tune_formats(
