@@ -11,6 +11,7 @@ import type { Host } from './views/host.js';
 // More code of this bundle, fetched from the kernel as text and taken into the page the way the bundle came: as a module
 // of its own from a blob. It is built with the bundle (`scripts/bundle.mjs`) and uses the bundle's own modules.
 const SLOW = 3_000; // ms until the page says what it waits for
+const UNANSWERED = 2_000; // ms after which a view without a word of the kernel asks once more
 const AGAIN = 10_000; // ms until it asks again: the server may have dropped the message
 
 let core: unknown = null;
@@ -89,8 +90,13 @@ export default () => {
   let store: Store | null = null;
   return {
     initialize({ model }: { model: Model }): () => void {
-      store = new Store(hostOf(model));
-      return () => store?.dispose();
+      const made = (store = new Store(hostOf(model)));
+      // the first word waits for the cells where JupyterLab had no subshell for it yet
+      const again = setTimeout(() => made.session || made.hello(), UNANSWERED);
+      return () => {
+        clearTimeout(again);
+        made.dispose();
+      };
     },
 
     render({ model, el }: { model: Model; el: HTMLElement }): () => void {

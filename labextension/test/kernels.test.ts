@@ -8,11 +8,10 @@ type Content = Record<string, unknown>;
 
 /** A connection to a kernel whose messages the test sends. */
 class Connection {
-  readonly id = 'kernel';
   readonly iopubMessage = new Signal<this, unknown>(this);
   readonly statusChanged = new Signal<this, string>(this);
   readonly disposed = new Signal<this, void>(this);
-  readonly sent: { header: { msg_id: string; msg_type: string }; content: Content }[] = [];
+  readonly sent: { header: { msg_id: string; msg_type: string; subshell_id?: string | null }; content: Content }[] = [];
   isDisposed = false;
   username = '';
   clientId = 'page';
@@ -21,7 +20,17 @@ class Connection {
   /** One answer for each question about comms; the last one again and again. */
   answers: (() => Promise<unknown>)[] = [];
   asked = 0;
+  /** The next one that is made; null for a kernel without. */
+  subshell: string | null = null;
 
+  constructor(readonly id = 'kernel') {}
+
+  get supportsSubshells(): boolean {
+    return this.subshell !== null;
+  }
+  requestCreateSubshell(): unknown {
+    return { done: Promise.resolve({ content: { subshell_id: this.subshell } }) };
+  }
   sendShellMessage(message: (typeof this.sent)[number]): void {
     this.sent.push(message);
   }
@@ -68,6 +77,37 @@ describe('a comm beside the widgets', () => {
     expect(one.isOpen).toBe(true);
   });
 });
+
+describe('the subshell of a kernel', () => {
+  it('has all messages of all comms, and another one after a restart', async () => {
+    const kernel = new Connection('one');
+    kernel.subshell = 'first';
+    const [one, two] = [comm(kernel), comm(kernel)];
+    expect(kernel.sent).toEqual([]); // a message in front would wait for the cells
+    await settle();
+    kernel.open('process');
+    two.send({});
+    one.close();
+    kernel.statusChanged.emit('restarting');
+    expect(two.isOpen).toBe(false);
+    kernel.subshell = 'second';
+    comm(kernel);
+    await settle();
+    expect(kernel.sent.map(m => [m.header.msg_type, m.header.subshell_id])).toEqual(
+      [['comm_open', 'first'], ['comm_open', 'first'], ['comm_close', 'first'], ['comm_open', 'second']]
+    );
+  });
+
+  it('opens nothing for a comm that was closed meanwhile', async () => {
+    const kernel = new Connection('other');
+    kernel.subshell = 'first';
+    comm(kernel).close();
+    await settle();
+    expect(kernel.sent).toEqual([]);
+  });
+});
+
+const settle = (): Promise<void> => new Promise(done => setTimeout(done, 0));
 
 describe('the sessions of kernels', () => {
   beforeEach(() => vi.useFakeTimers());

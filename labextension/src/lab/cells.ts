@@ -29,11 +29,15 @@ export class Cells {
   private arrange(): void {
     const compact = this.settings.values.place === 'tab';
     for (const widget of this.app.shell.widgets('main')) {
-      const kernel = kernelOf(widget)?.id;
+      const connection = kernelOf(widget);
+      const kernel = connection?.id;
       for (const root of widget.node.querySelectorAll<HTMLElement>(`.jp-OutputArea ${ROOT}`)) {
         if (root.dataset['tbForm'] === (compact ? 'compact' : 'whole')) continue;
         const place = kernel ? this.sessions.find(kernel, root.dataset['tbSession']!) : null;
-        if (compact && !place) continue; // nothing to open a tab on yet
+        if (compact && !place) { // nothing to open a tab on yet
+          if (connection && !root.inert) this.sessions.meet(connection);
+          continue;
+        }
         root.dataset['tbForm'] = compact ? 'compact' : 'whole';
         root.classList.toggle('tb-compact', compact);
         if (compact && !wasOpened(`${kernel!} ${place!.info.id}`)) this.open(place!);

@@ -13,6 +13,23 @@ type Hearer = (message: Message, buffers: DataView[]) => void;
 
 export const OVERLAP = 2_000; // ms in which a comm that moves to another connection hears both
 
+const GONE: Kernel.Status[] = ['restarting', 'autorestarting', 'dead', 'terminating'];
+
+/** The subshell of each kernel that messages of ours are handled in, by the kernel's id: beside the cells. */
+const subshells = new Map<string, Promise<string | null>>();
+
+/** The subshell of a kernel for what this page asks; null where the kernel has none, and messages wait for its cells. */
+function subshellOf(kernel: Kernel.IKernelConnection): Promise<string | null> {
+  const known = subshells.get(kernel.id);
+  if (known) return known;
+  const made = kernel.requestCreateSubshell({}).done.then(reply => reply.content.subshell_id, () => null);
+  subshells.set(kernel.id, made);
+  kernel.statusChanged.connect((_, status) => {
+    if (GONE.includes(status) || status === 'starting') subshells.delete(kernel.id);
+  });
+  return made;
+}
+
 /**
  * A comm on any kernel connection. JupyterLab lets one connection per kernel handle comms, and that one belongs to the
  * notebook and its widgets; so messages are sent and picked out of the stream here, and nothing is taken from anybody.
@@ -24,7 +41,8 @@ export class RawComm {
   private open = true;
   /** What is sent before the kernel has opened its end: null once it has. It would warn of a comm that it does not know. */
   private unsent: Message[] | null = [];
-  private readonly opening: string;
+  private opening = '';
+  private subshell: string | null = null;
   /** The process behind the connection, as its messages name it: another one after a restart. */
   private process = '';
   /** The connection that it moves away from, and the messages that came on either meanwhile. */
@@ -36,7 +54,16 @@ export class RawComm {
     private connection: Kernel.IKernelConnection, data: Message, private readonly successor: () => Kernel.IKernelConnection | null = () => null
   ) {
     this.listen(connection);
-    this.opening = this.post('comm_open', { comm_id: this.id, target_name: TARGET, data: data as JSONObject });
+    const begin = (): void => {
+      this.opening = this.post('comm_open', { comm_id: this.id, target_name: TARGET, data: data as JSONObject });
+    };
+    if (!connection.supportsSubshells) begin();
+    else {
+      void subshellOf(connection).then(subshell => {
+        this.subshell = subshell;
+        if (this.open) begin();
+      });
+    }
   }
 
   get kernel(): Kernel.IKernelConnection {
@@ -83,8 +110,8 @@ export class RawComm {
     if (!this.open) return;
     const alive = !this.kernel.isDisposed && this.kernel.status !== 'dead';
     this.enders.clear();
-    this.end();
-    if (alive) this.post('comm_close', { comm_id: this.id, data: {} });
+    this.leaveKernel();
+    if (alive && this.opening) this.post('comm_close', { comm_id: this.id, data: {} });
   }
 
   private listen(kernel: Kernel.IKernelConnection): void {
@@ -122,6 +149,7 @@ export class RawComm {
       channel: 'shell',
       username: this.kernel.username,
       session: this.kernel.clientId,
+      ...(this.subshell ? { subshellId: this.subshell } : {}),
       content
     } as KernelMessage.IOptions<KernelMessage.ICommMsgMsg<'shell'>>);
     this.kernel.sendShellMessage(message, false, true);
@@ -143,7 +171,7 @@ export class RawComm {
       this.heard.add(msg_id);
     }
     const content = message.content as { comm_id?: string; data?: unknown; execution_state?: string };
-    const handled = content.execution_state === 'idle' && (message.parent_header as { msg_id?: string }).msg_id === this.opening;
+    const handled = content.execution_state === 'idle' && this.opening && (message.parent_header as { msg_id?: string }).msg_id === this.opening;
     const { session } = message.header;
     if (this.unsent && (handled || content.comm_id === this.id)) {
       this.process = session;
@@ -155,7 +183,7 @@ export class RawComm {
       return;
     }
     if (content.comm_id !== this.id) return;
-    if (message.header.msg_type === 'comm_close') this.end();
+    if (message.header.msg_type === 'comm_close') this.leaveKernel();
     else if (message.header.msg_type === 'comm_msg') {
       const buffers = (message.buffers ?? []).map(b => (b instanceof DataView ? b : new DataView(b as ArrayBuffer)));
       const data = content.data as Message;
@@ -168,18 +196,24 @@ export class RawComm {
   private onRefusal(): void {
     if (!this.open) return;
     this.post('comm_close', { comm_id: this.id, data: {} });
-    this.end();
+    this.leaveKernel();
   }
 
   /** A restart over another connection is announced here by the new process alone: its first status is 'starting', if
    *  this connection is there in time to hear it. */
   private onStatus(_: unknown, status: Kernel.Status): void {
     const restarted = status === 'starting' && !this.unsent; // the former process had opened its end
-    if (restarted || ['restarting', 'autorestarting', 'dead', 'terminating'].includes(status)) this.end();
+    if (restarted || GONE.includes(status)) this.end();
   }
 
-  /** What the kernel held is gone, or this end was closed. */
+  /** What the kernel held is gone, its subshells too. */
   end(): void {
+    if (this.open) subshells.delete(this.kernel.id);
+    this.leaveKernel();
+  }
+
+  /** What the kernel held of this comm is gone, or this end was closed. */
+  private leaveKernel(): void {
     if (!this.open) return;
     this.open = false;
     this.leave();

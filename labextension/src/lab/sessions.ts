@@ -259,10 +259,19 @@ export class Sessions {
     } finally {
       this.asking.delete(id);
     }
-    if (!found || kernel.isDisposed || this.byKernel.has(id)) {
-      if (own && !kernel.isDisposed) kernel.dispose();
-      return;
-    }
+    if (found && !kernel.isDisposed && !this.byKernel.has(id)) this.follow(kernel, model, own);
+    else if (own && !kernel.isDisposed) kernel.dispose();
+  }
+
+  /** A view of ours is alive in a document of this kernel: it need not be asked, which would have to wait for its cells. */
+  meet(kernel: Kernel.IKernelConnection): void {
+    const model = [...this.app.serviceManager.sessions.running()].find(m => m.kernel?.id === kernel.id);
+    if (model && kernel.supportsSubshells && !this.byKernel.has(kernel.id)) this.follow(kernel, model, false);
+  }
+
+  /** Keeps the list of a kernel that has us. own: as in `KernelSessions`. */
+  private follow(kernel: Kernel.IKernelConnection, model: Session.IModel, own: boolean): void {
+    const { id } = kernel;
     let made: KernelSessions | null = null;
     let next: Kernel.IKernelConnection | null = null;
     const successor = (): Kernel.IKernelConnection | null => {

@@ -123,7 +123,12 @@ export class Store {
     this.follow();
     this.syncedEpoch = syncedTrait(this, 'epoch', 0, epoch => this.setEpoch(epoch));
     this.epoch = this.syncedEpoch.value();
-    host.send({ type: 'hello', have: {}, inflates: INFLATES });
+    this.hello();
+  }
+
+  /** Asks for everything. */
+  hello(): void {
+    this.host.send({ type: 'hello', have: {}, inflates: INFLATES });
   }
 
   dispose(): void {

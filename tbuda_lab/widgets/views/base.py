@@ -16,7 +16,7 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers import explore, exports, frames, placements, queries, runs
 from tbuda_lab.widgets.handlers.session_hub import Hub, cell_number, hub_of
 from tbuda_lab.widgets.pictures import fragments, plots
-from tbuda_lab.widgets.protocol import dispatch
+from tbuda_lab.widgets.protocol import dispatch, hear_beside_cells
 
 HANDLER_MODULES = (queries, exports, frames, placements, explore, runs, plots)
 """Imported for the messages that they answer."""
@@ -73,6 +73,7 @@ class View(anywidget.AnyWidget):
         self._cell = 0  # the cell that shows the view
         self.set_trait("view", self.kind)
         super().__init__(height=height, selection=self.hub.selection)
+        hear_beside_cells(self.comm)
         self.on_msg(self.receive)
         self.observe(self._on_selected, "selection")
         self.hub.attach(self)

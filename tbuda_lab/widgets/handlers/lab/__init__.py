@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.widgets.protocol import hear_beside_cells
 
 TARGET = "tbuda_lab.session"
 
@@ -55,6 +56,7 @@ def on_open(comm: Comm, message: Mapping[str, Any]) -> None:
 
     (A close from here would make JupyterLab report an unknown comm: it doesn't know ours, see `comm.ts`.)
     """
+    hear_beside_cells(comm)
     data = message["content"]["data"]
     try:
         kind = data.get("open") if isinstance(data, Mapping) else None
