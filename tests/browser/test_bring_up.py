@@ -21,7 +21,7 @@ from tests.browser.conftest import (
     settled,
     until,
 )
-from tests.widgets.test_notebooks import FOLDER, RUN_IN_LAB, shape, tool
+from tests.widgets.test_notebooks import AGAIN, FOLDER, RUN_IN_LAB, changes, shape, tool
 
 OP = "layer.3.output.add"
 
@@ -72,7 +72,9 @@ def test_all_cells_ran_and_the_model_verified(page: Any) -> None:
     nbformat = pytest.importorskip("nbformat")  # here, as in no worker else: it takes five seconds
     contents = page.evaluate("() => window.jupyterapp.shell.currentWidget.content.model.toJSON()")
     stored = nbformat.read(FOLDER / RUN_IN_LAB, as_version=4)
-    assert shape(tool().settled(nbformat.from_dict(contents))) == shape(stored), "store it again: make notebooks"
+    run = tool().settled(nbformat.from_dict(contents))
+    assert shape(run) == shape(stored), AGAIN
+    assert changes(stored, run) == [], AGAIN
     expect(page.locator("[data-tb-harvested]")).to_have_count(1)  # an n150 has one harvested row
     epochs = int(in_kernel(page, "print(len(session.result.placement.epochs))"))
     expect(page.locator("[data-tb-view=grid] [data-tb-action=epoch]")).to_have_count(epochs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import base64
 import importlib.util
+import itertools
 import os
 import re
 import sys
@@ -25,6 +27,7 @@ MOST = 300_000  # bytes of a notebook
 ABSOLUTE = re.compile(r"(?<![\w<.:/+=-])(?:/[\w.-]+){2,}")
 """A path from the root of somebody's machine: not the rest of a relative one, a tag, an address or a fraction."""
 PICTURE = re.compile(r"data:[\w/+;,-]+base64,[\w+/=]+")
+AGAIN = "store it again: make notebooks"
 BUILT = (Path(__file__).parents[2] / "tbuda_lab/widgets/static/widget.js").is_file()
 
 
@@ -67,6 +70,74 @@ def shape(notebook: Any) -> list[tuple[str, list[tuple[str, ...]]]]:
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]
+
+
+NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+WHEN = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:[-+]\d\d:\d\d|Z)")
+"""The time of day of a checkpoint, in a session file."""
+
+
+def says(output: Any) -> str:
+    """All that an output says: text, HTML, and what its pictures draw and write."""
+    kinds = output.get("data", {})
+    whole = output.get("text", "") + "".join(kinds[kind] for kind in sorted(kinds) if kind.startswith("text/"))
+    return PICTURE.sub(lambda m: base64.b64decode(m.group().split("base64,")[1]).decode(errors="replace"), whole)
+
+
+def differs(stored: str, run: str) -> str:
+    """Where two texts say something else, times of day aside: "" for nowhere. Of a fraction the last digit may differ,
+    as the last bits of a tensor do from processor to processor."""
+    stored, run = WHEN.sub("WHEN", stored), WHEN.sub("WHEN", run)
+    pieces = (itertools.zip_longest(NUMBER.split(t), NUMBER.findall(t), fillvalue="") for t in (stored, run))
+    for (word, number), (other, another) in itertools.zip_longest(*pieces, fillvalue=("", "")):
+        if word != other or not _alike(number, another):
+            return f"{word[-80:]}{number} is {other[-80:]}{another}"
+    return ""
+
+
+def _alike(stored: str, run: str) -> bool:
+    fraction = re.search(r"\.(\d+)(?:e(.+))?$", stored)
+    if fraction is None or not run:
+        return stored == run
+    a, b = (float(text.replace(",", "")) for text in (stored, run))
+    return abs(a - b) < 1.5 * 10.0 ** (int(fraction[2] or 0) - len(fraction[1]))
+
+
+def changes(stored: Any, run: Any) -> list[str]:
+    """What a run of a notebook says otherwise than what is stored in it, by cell."""
+    cells = zip(stored.cells, run.cells, strict=True)
+    pairs = [(a.id, *both) for a, b in cells for both in zip(a.get("outputs", ()), b.get("outputs", ()), strict=True)]
+    return [f"{cell}: {what}" for cell, a, b in pairs if (what := differs(says(a), says(b)))]
+
+
+@pytest.mark.parametrize(
+    ("stored", "run", "same"),
+    [
+        ("1,234 cycles", "1,234 cycles", True),
+        ("1,234 cycles", "1,235 cycles", False),
+        ("PCC 0.99987", "PCC 0.99988", True),
+        ("PCC 0.99987", "PCC 0.99989", False),
+        ("3.1e-05", "3.2e-05", True),
+        ("3.1e-05", "3.1e-04", False),
+        ("12 ops", "12 op", False),
+        ("12 ops, 3", "12 ops, ", False),
+        ('at "2026-11-28T22:39:37+00:00"', 'at "2027-01-08T02:00:01+00:00"', True),
+        ("layer.1.add at 2", "layer.2.add at 2", False),
+    ],
+)
+def test_numbers_are_compared(stored: str, run: str, same: bool) -> None:
+    assert (differs(stored, run) == "") == same
+
+
+def test_a_number_in_a_picture_is_compared(nbformat: Any) -> None:
+    def shown(text: str) -> Any:
+        picture = base64.b64encode(f"<svg><text>{text}</text></svg>".encode()).decode()
+        html = f"<img src='data:image/svg+xml;base64,{picture}'>"
+        outputs = [nbformat.v4.new_output("display_data", {"text/html": html})]
+        return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1", id="one", outputs=outputs)])
+
+    assert changes(shown("7 cycles"), shown("7 cycles")) == []
+    assert changes(shown("7 cycles"), shown("8 cycles")) == ["one: <img src='<svg><text>7 is <img src='<svg><text>8"]
 
 
 def test_they_are_all_there() -> None:
@@ -113,7 +184,9 @@ def test_it_runs(path: Path, nbformat: Any, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER.parent), *sys.path]))
     monkeypatch.setenv("JUPYTER_PATH", str(kernels.path))
     notebook = tool().execute(path, tmp_path)
-    assert shape(notebook) == shape(nbformat.read(path, as_version=4)), "store it again: make notebooks"
+    stored = nbformat.read(path, as_version=4)
+    assert shape(notebook) == shape(stored), AGAIN
+    assert changes(stored, notebook) == [], AGAIN
     printed = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", ()))
     pcc = [float(p) for p in re.findall(r"PCC (\d\.\d+)", printed)]
     assert all(p >= 0.99 for p in pcc)
