@@ -47,12 +47,13 @@ class ReportPage implements View {
     const pages = summary['pages'] as string[] | undefined;
     const section = (page: string, name: string, ...children: (HTMLElement | false)[]) =>
       (!pages || pages.includes(page)) && h('section', { 'data-tb-section': name.toLowerCase().split(' ')[0]! }, h('h2', {}, name), ...children);
-    const problems = store.frames.get('problems')?.column('severity').length ?? 0;
+    const severities = store.frames.get('problems')?.text('severity') ?? [];
+    const notes = severities.filter(s => s === 'note').length;
     this.element = h('div', { class: 'tb-page' },
       h('header', {}, h('h1', {}, title), h('p', {}, [summary['device'], summary['options']].filter(Boolean).join(' · '))),
       section('epochs', 'Graph and epochs', h('div', { class: 'tb-upper' }, keep(new GraphView(store)).element, keep(new GridView(store, true)).element)),
       section('summary', 'Summary', keep(new Metrics(store)).element, keep(new StageBar(store)).element, this.outputs(summary)),
-      section('summary', `Warnings (${problems})`, keep(new ProblemsView(store)).element),
+      section('summary', `Problems (${severities.length - notes})${notes ? ` and notes (${notes})` : ''}`, keep(new ProblemsView(store)).element),
       section('ops', 'Ops and netlist', h('div', { class: 'tb-lower' },
         keep(new Tabs([['ops', 'Ops', new TableView(store)], ['netlist', 'Netlist', new NetlistView(store)]])).element,
         keep(new Inspector(store)).element)),

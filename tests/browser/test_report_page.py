@@ -33,7 +33,7 @@ def opened(request: pytest.FixtureRequest, browser: Any, tmp_path_factory: pytes
 
 def test_every_part_is_there(opened: Any, shots: Path) -> None:
     names = "s => s.map(e => e.dataset.tbSection)"
-    expected = ["graph", "summary", "warnings", "ops", "all"]
+    expected = ["graph", "summary", "problems", "ops", "all"]
     until(opened, lambda: opened.locator("[data-tb-section]").evaluate_all(names) == expected)
     epochs = len(synthetic.result(12).placement.epochs)
     expect(opened.locator("[data-tb-view=gallery] figure")).to_have_count(epochs)

@@ -59,6 +59,34 @@ export function short(value: number): string {
   return Number.isInteger(value) ? String(value) : value.toFixed(1);
 }
 
+/** Has what an opener shows closed by Escape, which gives the focus back to it, and when the focus goes on elsewhere. */
+export function closesAlone(box: HTMLElement, opener: HTMLElement, isOpen: () => boolean, close: () => void): void {
+  box.addEventListener('keydown', event => {
+    if (event.key !== 'Escape' || !isOpen()) return;
+    event.stopPropagation();
+    close();
+    opener.focus();
+  });
+  box.addEventListener('focusout', event => {
+    const to = event.relatedTarget as Node | null;
+    if (to && to !== opener && !box.contains(to)) close();
+  });
+}
+
+/** A button and the list that it opens: [both, what opens or closes it]. onChange: called before the list is seen or goes. */
+export function listBehind(opener: HTMLElement, list: HTMLElement, onChange: (open: boolean) => void): [HTMLElement, (open: boolean) => void] {
+  const show = (open: boolean) => {
+    onChange(open);
+    list.hidden = !open;
+    opener.setAttribute('aria-expanded', String(open));
+  };
+  opener.setAttribute('aria-expanded', String(!list.hidden));
+  opener.addEventListener('click', () => show(list.hidden));
+  const box = h('span', { class: 'tb-run-menu' }, opener, list);
+  closesAlone(box, opener, () => !list.hidden, () => show(false));
+  return [box, show];
+}
+
 /** Bytes as people read them: "934 KiB". */
 export function bytes(value: number): string {
   for (const [size, unit] of [[2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB']] as const) {

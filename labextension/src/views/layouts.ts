@@ -1,5 +1,5 @@
 /** Arrangements of the workbench under names of the user's: which views stand where, how large, which tab is in front. */
-import { h } from './dom.js';
+import { h, listBehind } from './dom.js';
 
 /** What is kept of an arrangement. panes: shares of the bars between panes, by their names. */
 export interface Layout {
@@ -51,13 +51,8 @@ export function keepLayout(name: string, layout: Layout | null): boolean {
 export function layoutMenu(now: () => Layout, put: (layout: Layout | null) => void): HTMLElement {
   const list = h('span', { class: 'tb-run-more tb-layouts', role: 'group', 'aria-label': 'Layouts', hidden: true });
   const opener = h('button', {
-    class: 'tb-button', 'data-tb-action': 'layouts', 'aria-expanded': 'false', title: 'Arrangements saved by name, in this browser', onclick: () => show(list.hidden)
+    class: 'tb-button', 'data-tb-action': 'layouts', title: 'Arrangements saved by name, in this browser'
   }, 'Layouts ▾');
-  const show = (on: boolean) => {
-    if (on) fill();
-    list.hidden = !on;
-    opener.setAttribute('aria-expanded', String(on));
-  };
   const choose = (layout: Layout | null) => {
     put(layout);
     show(false);
@@ -88,15 +83,8 @@ export function layoutMenu(now: () => Layout, put: (layout: Layout | null) => vo
         }, '×'))),
       h('span', { class: 'tb-layout' }, name, h('button', { class: 'tb-button', 'data-tb-action': 'layout-save', title: 'Save the arrangement as it stands', onclick: save }, 'Save')));
   };
-  const box = h('span', { class: 'tb-run-menu', hidden: storedLayouts() === null, 'data-lm-suppress-shortcuts': 'true' }, opener, list);
-  box.addEventListener('keydown', event => {
-    if (event.key !== 'Escape' || list.hidden) return;
-    event.stopPropagation();
-    show(false);
-    opener.focus();
-  });
-  box.addEventListener('focusout', event => {
-    if (event.relatedTarget && !box.contains(event.relatedTarget as Node)) show(false);
-  });
+  const [box, show] = listBehind(opener, list, open => open && fill());
+  box.hidden = storedLayouts() === null;
+  box.dataset['lmSuppressShortcuts'] = 'true';
   return box;
 }

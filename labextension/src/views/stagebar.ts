@@ -2,7 +2,7 @@
  * The line on top of the workbench: the stages of a compile and run with their controls, and the few numbers that
  * say how good a placement is.
  */
-import { withThousands, h, percent, seconds, short } from './dom.js';
+import { closesAlone, withThousands, h, listBehind, percent, seconds, short } from './dom.js';
 import { shortName } from './names.js';
 import type { Store } from './store.js';
 import { Checks } from './trace/checks.js';
@@ -45,15 +45,7 @@ export class StageBar {
     this.box = h('div', { class: 'tb-stage-box' }, middle ? this.summary : '', this.list);
     this.element = h('div', { class: 'tb-stages', 'data-tb-view': 'stages' }, this.box, middle ?? '',
       h('div', { class: 'tb-run-line' }, this.message, this.device, this.buttons), this.progress);
-    this.box.addEventListener('keydown', event => {
-      if (event.key !== 'Escape' || !this.opened) return;
-      event.stopPropagation();
-      this.open(false);
-      this.summary.focus();
-    });
-    this.box.addEventListener('focusout', event => {
-      if (!this.box.contains(event.relatedTarget as Node | null)) this.open(false);
-    });
+    closesAlone(this.box, this.summary, () => this.opened, () => this.open(false));
     this.stops.push(store.on('status', () => {
       this.heard = performance.now();
       this.render();
@@ -182,25 +174,10 @@ export class StageBar {
   private more(...buttons: HTMLElement[]): HTMLElement {
     const list = h('span', { class: 'tb-run-more', role: 'group', 'aria-label': 'Run step by step', hidden: !this.menuOpen }, ...buttons);
     const opener = h('button', {
-      class: 'tb-button', 'data-tb-action': 'run-more', 'aria-expanded': String(this.menuOpen), title: 'Step through a run, check ops against torch',
-      onclick: () => show(list.hidden)
+      class: 'tb-button', 'data-tb-action': 'run-more', title: 'Step through a run, check ops against torch'
     }, 'Debug ▾');
-    const show = (on: boolean) => {
-      this.menuOpen = on;
-      list.hidden = !on;
-      opener.setAttribute('aria-expanded', String(on));
-    };
+    const [box, show] = listBehind(opener, list, open => (this.menuOpen = open));
     for (const button of buttons) if (!button.hasAttribute('aria-pressed')) button.addEventListener('click', () => show(false));
-    const box = h('span', { class: 'tb-run-menu' }, opener, list);
-    box.addEventListener('keydown', event => {
-      if (event.key !== 'Escape' || list.hidden) return;
-      event.stopPropagation();
-      show(false);
-      opener.focus();
-    });
-    box.addEventListener('focusout', event => {
-      if (event.relatedTarget && !box.contains(event.relatedTarget as Node)) show(false);
-    });
     return box;
   }
 }

@@ -2,7 +2,7 @@
  * The bar of the graph: its stages, its orientation, the search field, and tools that hide behind one button where
  * there is no room.
  */
-import { h } from '../dom.js';
+import { closesAlone, h } from '../dom.js';
 import type { Frame } from '../frame.js';
 import type { Paint } from '../theme.js';
 import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
@@ -29,16 +29,7 @@ export function opener(list: HTMLElement, action: string, title: string): HTMLEl
   };
   open(false);
   more.classList.add('tb-more');
-  list.addEventListener('keydown', event => {
-    if (event.key !== 'Escape' || !list.classList.contains('tb-open')) return;
-    event.stopPropagation();
-    open(false);
-    more.focus();
-  });
-  list.addEventListener('focusout', event => {
-    const to = event.relatedTarget as Node | null;
-    if (to && to !== more && !list.contains(to)) open(false);
-  });
+  closesAlone(list, more, () => list.classList.contains('tb-open'), () => open(false));
   return more;
 }
 
