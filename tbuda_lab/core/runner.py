@@ -270,7 +270,7 @@ class Runner:
             streamed = self.executor.stream(arrays, outputs, {"p_loop_count": passes}, on_end, asked)
             popped = [list(each) for each in streamed]
         columns = [[b.decode(x) for x in each] for b, each in zip(self.result.outputs, popped, strict=True)]
-        return [list(row) for row in zip(*columns, strict=True)]
+        return [[column[i] for column in columns] for i in range(len(feeds))]  # also of a model that gives nothing
 
     def _chain_pass(
         self,

@@ -1,5 +1,5 @@
 """Kinds of session x commands: whatever a page can ask of a session that trains, of several chips, of an image, of a
-SambaFlow program, of a netlist file, is done, or refused in words."""
+SambaFlow program, of a PopXL Ir, of a netlist file, is done, or refused in words."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from tbuda_lab import popxl
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import EXPORTS, Session
+from tbuda_lab.popxl import ops
 from tbuda_lab.widgets import (
     BringUp,
     ClusterView,
@@ -64,7 +67,16 @@ def program() -> Session:
     return BringUp(write_pef(Path(tempfile.mkdtemp()), "small"), start=False).session
 
 
-SESSIONS: dict[str, Callable[[], Session]] = {f.__name__: f for f in (training, chips, image, program)}
+def ir() -> Session:
+    built = popxl.Ir()
+    with built.main_graph:
+        x = ops.host_load(popxl.h2d_stream((32, 64), popxl.float32))
+        w = popxl.variable(np.eye(64, dtype=np.float32), name="w")
+        ops.host_store(popxl.d2h_stream((32, 64), popxl.float32), ops.gelu(x @ w))
+    return BringUp(popxl.Session(built, "ipu_model"), start=False).session
+
+
+SESSIONS: dict[str, Callable[[], Session]] = {f.__name__: f for f in (training, chips, image, program, ir)}
 
 
 @functools.cache
