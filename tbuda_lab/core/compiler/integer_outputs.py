@@ -16,7 +16,7 @@ from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import WRITES
 from tbuda_lab.core.ops import Cast
 from tbuda_lab.core.ops.base import NdOp
-from tbuda_lab.core.ops.binary import Add, ComparisonOp, Maximum, Multiply, Subtract, Where
+from tbuda_lab.core.ops.binary import Add, ComparisonOp, Maximum, Minimum, Multiply, Subtract, Where
 from tbuda_lab.core.ops.evaluate import GRID_WHOLE, WHOLE_TYPE
 from tbuda_lab.core.ops.reduce import Argmax, CumSum, Reduce, ReduceMax, ReduceSum
 from tbuda_lab.core.ops.tm import MOVES, Concatenate
@@ -69,21 +69,46 @@ def counting_ops(graph: Graph, df: DataFormat) -> dict[str, str]:
     return why
 
 
-def beyond_float32(graph: Graph) -> dict[str, str]:
-    """Sums and products of whole numbers that the device would make, and that may exceed what float32 counts to."""
-    most = 2.0**24
+def beyond_format(graph: Graph, df: DataFormat) -> dict[str, str]:
+    """Ops on whole numbers that the device would make, and that may exceed what its format counts to: sums and
+    products, and choices of numbers that it does not hold. Of formats of 16 bits and fewer only those from which
+    outputs of whole numbers are made: what goes on as floats is rounded as floats are."""
+    most = EXACT_WHOLE.get(df, 2**24)
+    ends = _whole_ends(graph) if df in EXACT_WHOLE else None
     bounds: dict[str, Bounds] = {}
     why: dict[str, str] = {}
     for node in graph.topological():
         sources = [graph[s] for s in node.sources]
         bounds[node.name] = _counted_bounds(node, [bounds[s] for s in node.sources], sources)
         low, high = bounds[node.name]
-        whole = WHOLE_TYPE in node.attrs and GRID_WHOLE not in node.attrs
-        if whole and isinstance(node.op, SUMS) and max(-low, high) > most:
-            why[node.name] = "whole numbers beyond 2^24, of which no format of the device holds all"
+        if WHOLE_TYPE not in node.attrs or GRID_WHOLE in node.attrs or (ends is not None and node.name not in ends):
+            continue
+        counts = isinstance(node.op, (*SUMS, Argmax)) and max(-low, high) > most
+        if counts or (isinstance(node.op, CHOICES) and any(_exceeds(s, most) for s in sources)):
+            text = "2^24, of which no format of the device holds all" if ends is None else f"the {most} of {df.name}"
+            why[node.name] = f"whole numbers beyond {text}"
     return why
 
 
+def _whole_ends(graph: Graph) -> set[str]:
+    """Values of whole numbers from which, through others, outputs of whole numbers are made."""
+    users, ends = graph.users(), set()
+    for node in reversed(graph.topological()):
+        whole = node.kind is NodeKind.OUTPUT and not is_float(node)
+        if whole or (WHOLE_TYPE in node.attrs and any(user in ends for user, _ in users[node.name])):
+            ends.add(node.name)
+    return ends
+
+
+def _exceeds(node: Node, most: int) -> bool:
+    """Whether a constant has whole numbers beyond this that float32 does not hold, or that no shorter format may."""
+    if node.value is None or not node.value.size:
+        return False
+    large = node.value[np.abs(node.value.astype(np.float64)) > most]
+    return bool(large.size) and (most < 2**24 or bool((large.astype(np.float32).astype(np.float64) != large).any()))
+
+
+CHOICES = (Where, Maximum, Minimum, Concatenate)
 SUMS = (Add, Subtract, Multiply, ReduceSum, CumSum)
 
 
@@ -91,7 +116,7 @@ def _counted_bounds(node: Node, x: list[Bounds], sources: list[Node]) -> Bounds:
     if isinstance(node.op, ComparisonOp | LogicalNot):
         return 0.0, 1.0
     if isinstance(node.op, Argmax):
-        return 0.0, float(sources[0].shape[node.op.dim])
+        return 0.0, float(sources[0].shape[node.op.dim] - 1)
     if isinstance(node.op, CumSum):
         terms = sources[0].shape[node.op.axis]
         return min(0.0, terms * x[0][0]), max(0.0, terms * x[0][1])
@@ -252,7 +277,7 @@ __all__ = [
     "EXACT_WHOLE",
     "INTEGER_ARITHMETIC",
     "WHOLE",
-    "beyond_float32",
+    "beyond_format",
     "counting_ops",
     "fallback_note",
     "is_float",

@@ -15,7 +15,7 @@ import torch
 
 from tbuda_lab.core.compiler.integer_outputs import (
     WHOLE,
-    beyond_float32,
+    beyond_format,
     counting_ops,
     fallback_note,
     is_float,
@@ -169,7 +169,8 @@ def host_ops(graph: Graph, options: CompileOptions, automatic: bool = True) -> d
     empty = {n.name for n in graph if 0 in n.shape and n.kind in (NodeKind.OP, NodeKind.OUTPUT)}
     if automatic:
         why |= {name: ROUNDED_QUOTIENT for name in rounded_quotients(graph) if name not in light | stored}
-        why |= {name: reason for name, reason in beyond_float32(graph).items() if name not in light | stored}
+        beyond = beyond_format(graph, options.data_format)
+        why |= {name: reason for name, reason in beyond.items() if name not in light | stored}
         why |= {name: WHOLE for name in whole if name in stored or graph[name].kind is not NodeKind.OP}
         why |= {n.name: EMPTY for n in graph if n.name in empty and n.kind is NodeKind.OP and n.name not in stored}
         why |= {graph[name].sources[0]: EMPTY for name in empty if graph[name].kind is NodeKind.OUTPUT}

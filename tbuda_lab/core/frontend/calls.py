@@ -20,7 +20,7 @@ from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, UnsupportedO
 from tbuda_lab.core.files import Budget
 from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, FoldedValue, by_name, known_shape, lookup
 from tbuda_lab.core.frontend.aten.host import complex_call, mapping_of
-from tbuda_lab.core.frontend.emitter import Emitter, as_array
+from tbuda_lab.core.frontend.emitter import Emitter, as_array, is_whole
 from tbuda_lab.core.frontend.inputs import FIXED, dtype_name
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, Shape, ShapeError
 from tbuda_lab.core.ops import Cast, Reshape
@@ -86,7 +86,7 @@ class Calls:
         if dtype == torch.bool:
             self.emit.scope = ""
             node = self.emit.op(Cast("bool"), node, name=self.graph.unique(f"{node}.cast"))
-        return AtenValue(node, dtype)
+        return AtenValue(self.emit.typed(node, dtype), dtype)
 
     def parameter(self, name: str, value: torch.Tensor) -> AtenValue:
         return AtenValue(self.emit.leaf(NodeKind.PARAMETER, name, value.shape, as_array(value)), value.dtype)
@@ -124,6 +124,14 @@ class Calls:
 
     def dtype(self, x: Tensor) -> torch.dtype:
         return x.dtype if isinstance(x, AtenValue) else x.tensor.dtype
+
+    def whole_as(self, value: Any, dtype: torch.dtype) -> Any:
+        """Whole numbers in the type that the model has them in: torch sums, multiplies and counts in 64 bits what
+        others do in the type of their operands, which wraps."""
+        if not isinstance(value, AtenValue | FoldedValue) or self.dtype(value) == dtype:
+            return value
+        both = is_whole(dtype) and is_whole(self.dtype(value))
+        return self.aten._to_copy(value, dtype=dtype) if both else value
 
     def constant(self, value: Any, label: str | None = None) -> FoldedValue:
         """A number, array or tensor as an operand."""
@@ -206,7 +214,10 @@ class Calls:
             p.is_complex() for p in pieces
         ):
             mapping = complex_call
-        result = mapping(Call(target, by_name(target, args, kwargs), out, self.emit))
+        count, call = len(self.graph.nodes), Call(target, by_name(target, args, kwargs), out, self.emit)
+        result = mapping(call)
+        if call.counts():
+            self.emit.mark_sums(count, result, out)
         if isinstance(result, tuple):
             return tuple(None if r is None else self._check_value(r, o) for r, o in zip(result, out, strict=False))
         return self._check_value(result, out)
@@ -286,7 +297,7 @@ class Calls:
             name, ours = self.emit.op(Reshape(theirs), name), theirs
         if ours != theirs:
             raise ShapeError(f"mapped to shape {ours}, torch says {theirs}")
-        return AtenValue(name, example.dtype)
+        return AtenValue(self.emit.typed(name, example.dtype), example.dtype)
 
 
 MOST_DECIDING = 1024

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,9 @@ import torch
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.large_values import LARGEST
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Origin, Shape, ShapeError
+from tbuda_lab.core.ops import Cast, ReduceSum
+from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
+from tbuda_lab.core.ops.tm import MOVES
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
@@ -29,6 +33,10 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
     if plain.dtype == torch.bool or plain.is_floating_point():
         return np.asarray(plain.to(torch.float32).numpy())
     return np.asarray(plain.numpy())
+
+
+def is_whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 class Emitter:
@@ -99,6 +107,29 @@ class Emitter:
         node.attrs.update(attrs)
         self.graph.add(node)
         return node.name
+
+    def typed(self, name: str, dtype: torch.dtype) -> str:
+        """The value as one of this type. Moves keep the type that their operand was made in, and an op of whole numbers
+        says so: floats do not hold all of them."""
+        known = self.made.get(name, dtype)
+        if known != dtype and is_whole(dtype) and (is_whole(known) or known == torch.bool):
+            name = self.op(Cast(str(dtype).removeprefix("torch.")), name)  # a sum of one number, say, has another type
+        node = self.graph[name]
+        if node.kind is NodeKind.OP:
+            if isinstance(node.op, MOVES):
+                self.made.setdefault(name, self.made.get(node.sources[0], dtype))
+            if is_whole(dtype):
+                node.attrs.setdefault(WHOLE_TYPE, str(dtype).removeprefix("torch."))
+        self.made.setdefault(name, dtype)
+        return name
+
+    def mark_sums(self, count: int, result: Any, example: Any) -> None:
+        """Mark the sums behind the first `count` nodes, which a call on whole numbers has written: each may pass what
+        float32 counts to, not only the result. They are 64-bit ones, as torch makes them; the result wraps."""
+        if isinstance(example, torch.Tensor) and is_whole(example.dtype):
+            for name in list(self.graph.nodes)[count:]:
+                if name != result and isinstance(self.graph[name].op, ReduceSum):
+                    self.graph[name].attrs.setdefault(WHOLE_TYPE, "int64")
 
     def output(self, source: str, name: str, **attrs: object) -> str:
         node = Node(name, NodeKind.OUTPUT, self.graph[source].shape, inputs=(Edge(source),))

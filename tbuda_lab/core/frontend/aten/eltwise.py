@@ -247,9 +247,12 @@ def _whole_powers(c: Call, x: str, exponents: torch.Tensor) -> str | None:
     distinct = sorted({float(e) for e in exponents.flatten().tolist()})
     if len(distinct) > 8 or any(e not in range(17) for e in distinct):
         return None
+    if len(distinct) == 1 and distinct[0] > 0:  # whole numbers stay what they are
+        y = power_of(c, x, int(distinct[0]))
+        return y if c.shape(y) == c.out_shape else c.op(BroadcastTo(c.out_shape), y)
     terms = []
     for e in distinct:
-        meant = c.constant((exponents == e).to(torch.float32))
+        meant = c.constant((exponents == e).to(c.out.dtype if c.counts() else torch.float32))
         terms.append(meant if e == 0 else c.op(Multiply(), power_of(c, x, e), meant))
     y = functools.reduce(lambda a, b: c.op(Add(), a, b), terms)
     return y if c.shape(y) == c.out_shape else c.op(BroadcastTo(c.out_shape), y)

@@ -73,6 +73,11 @@ def from_jax(
         raise UnsupportedOp(
             f"{count} primitive{'s' * (count > 1)} of the model cannot be mapped", reader.calls.findings
         )
+    for x in inputs:
+        if x.dtype.kind == "u" and x.dtype.itemsize > 1:
+            raise InputError(
+                f"an input of {x.dtype} has no arithmetic here; give int32, and convert it in the function"
+            )
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(returned)[0]]
     reader.calls.at(Origin())
     for k, (value, path) in enumerate(zip(results, paths, strict=True)):
@@ -91,7 +96,7 @@ def as_array(value: Any) -> np.ndarray:
     array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
     if array.dtype.kind not in "fiub":
         raise InputError(f"an input of type {type(value).__name__} is not an array of numbers")
-    narrow = {"float64": np.float32, "int64": np.int32, "uint64": np.int32}.get(array.dtype.name)
+    narrow = {"float64": np.float32, "int64": np.int32}.get(array.dtype.name)
     return array if narrow is None else array.astype(narrow)
 
 
@@ -169,10 +174,16 @@ class _JaxReader:
             one = Equation(self.calls, kind, ReadArguments(params), operands, [v.aval for v in equation.outvars])
             result = TABLE[kind](one)
             refuse_unread(one)
-            return list(result) if isinstance(result, tuple | list) else [result]
+            results = list(result) if isinstance(result, tuple | list) else [result]
+            return [self._as_typed(value, var.aval) for value, var in zip(results, equation.outvars, strict=False)]
         except (CannotMap, ShapeError) as error:
             self.calls.refuse(origin, str(error))
             return [NOT_MAPPED] * len(equation.outvars)
+
+    def _as_typed(self, value: Any, wanted: Any) -> Any:
+        if not np.issubdtype(wanted.dtype, np.integer):
+            return value
+        return self.calls.whole_as(value, torch.from_numpy(np.zeros(0, plain_type(wanted.dtype))).dtype)
 
     def _now(self, equation: Any, operands: list[Any]) -> list[Any]:
         """The equation made by JAX itself: random numbers of a key that is known are known."""

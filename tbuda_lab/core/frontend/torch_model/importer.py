@@ -41,10 +41,8 @@ from tbuda_lab.core.frontend.torch_model.provenance import origin_of, user_line
 from tbuda_lab.core.frontend.torch_model.state import refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.graph.phases import CACHE, ROLE, WRITES
-from tbuda_lab.core.ops import Assertion, Cast, HostCall, ReduceSum, Reshape, StopGradient
-from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
+from tbuda_lab.core.ops import Assertion, Cast, HostCall, Reshape, StopGradient
 from tbuda_lab.core.ops.host import HOST_FORMS
-from tbuda_lab.core.ops.tm import MOVES
 
 
 class _Poison:
@@ -359,18 +357,10 @@ class _TorchImporter:
         entry = self.graph.nodes.get(result) if isinstance(result, str) else None
         first = entry or self.graph.nodes.get(next((r for r in result if r), "") if isinstance(result, tuple) else "")
         if call.counts():
-            self._mark_sums(count, result, node.meta["val"])
+            self.emit.mark_sums(count, result, node.meta["val"])
         if first is not None and isinstance(first.op, HostCall):
             self.deferred.append(self._finding(node, "only the host implements it"))
         return self._result(node, result)
-
-    def _mark_sums(self, count: int, result: Any, meta: Any) -> None:
-        """Mark the sums behind the first `count` nodes, which a call on whole numbers has written: each may pass what
-        float32 counts to, not only the result. They are 64-bit ones, as torch makes them; the result wraps."""
-        if isinstance(meta, torch.Tensor) and _is_whole(meta.dtype):
-            for name in list(self.graph.nodes)[count:]:
-                if name != result and isinstance(self.graph[name].op, ReduceSum):
-                    self.graph[name].attrs.setdefault(WHOLE_TYPE, "int64")
 
     def _stop(self, value: Any) -> Any:
         """A value that leaves a region without gradients."""
@@ -457,16 +447,7 @@ class _TorchImporter:
             raise ModelError(
                 f"{node.target} at {self.emit.origin.location}: mapped to shape {ours}, torch says {theirs}"
             )
-        known = self.emit.made.get(name, meta.dtype)
-        if known != meta.dtype and _is_whole(meta.dtype) and (_is_whole(known) or known == torch.bool):
-            name = self.emit.op(Cast(dtype_name(meta)), name)  # a sum of one number, say, has another type than it
-        made = self.graph[name]
-        if made.kind is NodeKind.OP:
-            if isinstance(made.op, MOVES):
-                self.emit.made.setdefault(name, self.emit.made.get(made.sources[0], meta.dtype))
-            if _is_whole(meta.dtype):
-                made.attrs.setdefault(WHOLE_TYPE, str(meta.dtype).removeprefix("torch."))
-        self.emit.made.setdefault(name, meta.dtype)
+        name = self.emit.typed(name, meta.dtype)
         return AtenValue(name, meta.dtype)
 
     def _refuse(self, node: torch.fx.Node, reason: str) -> _Poison:
@@ -602,10 +583,6 @@ def _why_unmapped(node: torch.fx.Node, target: Any) -> str:
 def _kept_array(tensor: torch.Tensor) -> np.ndarray:
     """What a ram holds at first: a copy, for the buffer is the user's."""
     return as_array(tensor).copy() if tensor.is_floating_point() else tensor.detach().cpu().numpy().copy()
-
-
-def _is_whole(dtype: torch.dtype) -> bool:
-    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def _is_random(target: Any) -> bool:
