@@ -15,22 +15,12 @@ from tbuda_lab.core.errors import Cancelled, InputError, ModelError, Unsupported
 from tbuda_lab.core.files import bounded_bytes
 from tbuda_lab.core.frontend.aten.call import CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, Tensor, finish
-from tbuda_lab.core.frontend.tflite_model.operators import TABLE, Operator
+from tbuda_lab.core.frontend.tflite_model import images  # noqa: F401  it fills the table
+from tbuda_lab.core.frontend.tflite_model.operators import KINDS, TABLE, Operator, dtype_of_kind
 from tbuda_lab.core.graph import Graph, Origin, ShapeError
 
 MISSING = "reading TFLite models needs the packages tflite and flatbuffers: pip install 'tbuda-lab[tflite]'"
 LARGEST = 2**31
-KINDS = {
-    0: np.float32,
-    1: np.float16,
-    2: np.int32,
-    3: np.uint8,
-    4: np.int64,
-    6: np.bool_,
-    7: np.int16,
-    9: np.int8,
-}
-"""Element types of the schema by number."""
 
 
 def read_model(model: Any) -> bytes:
@@ -164,7 +154,8 @@ class _TfliteReader:
                 self.calls.refuse(origin, str(error))
         listed = list(results) if isinstance(results, tuple | list) else [results] * len(outs)
         for at, value in zip(outs, listed, strict=True):
-            values[at] = value
+            dtype = dtype_of_kind(self.graph.Tensors(at).Type())
+            values[at] = value if dtype is None else self.calls.whole_as(value, dtype)
 
 
 def _shape(tensor: Any) -> list[int]:

@@ -13,9 +13,6 @@ from tbuda_lab.core.frontend.aten.call import AtenValue, CannotMap, FoldedValue
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
 from tbuda_lab.core.graph import NodeKind, Shape
 
-NCHW, NHWC = [0, 3, 1, 2], [0, 2, 3, 1]
-
-
 EMPTY = bytearray((4, 0, 4, 0, 4, 0, 0, 0))
 """A table of FlatBuffers without fields: a vtable of two sizes, and behind it the way back to it."""
 
@@ -128,6 +125,24 @@ class Operator:
 
 
 TABLE: dict[str, Callable[[Operator], Any]] = {}
+KINDS = {
+    0: np.float32,
+    1: np.float16,
+    2: np.int32,
+    3: np.uint8,
+    4: np.int64,
+    6: np.bool_,
+    7: np.int16,
+    9: np.int8,
+}
+"""Element types of the schema by number."""
+
+
+def dtype_of_kind(number: int) -> torch.dtype | None:
+    kind = KINDS.get(number)
+    return None if kind is None else torch.from_numpy(np.zeros(0, kind)).dtype
+
+
 UNARY = {
     "ABS": "abs",
     "CEIL": "ceil",
@@ -142,13 +157,15 @@ UNARY = {
     "RELU": "relu",
     "ROUND": "round",
     "RSQRT": "rsqrt",
-    "SIGN": "sign",
     "SIN": "sin",
     "SQRT": "sqrt",
     "SQUARE": "square",
     "TANH": "tanh",
+    "ZEROS_LIKE": "zeros_like",
 }
 BINARY = {
+    "ATAN2": "atan2",
+    "BITWISE_XOR": "bitwise_xor",
     "EQUAL": "eq",
     "FLOOR_MOD": "remainder",
     "GREATER": "gt",
@@ -161,6 +178,7 @@ BINARY = {
     "MINIMUM": "minimum",
     "NOT_EQUAL": "ne",
     "POW": "pow",
+    "RIGHT_SHIFT": "bitwise_right_shift",
 }
 WITH_ACTIVATION = {
     "ADD": ("add", "AddOptions"),
@@ -196,7 +214,10 @@ for _kind, _name in BINARY.items():
 @translates(*WITH_ACTIVATION)
 def arithmetic(o: Operator) -> Any:
     name, options = WITH_ACTIVATION[o.kind]
-    y = getattr(o.aten, name)(o.x(0), o.x(1))
+    if o.kind == "DIV" and not o.calls.dtype(o.x()).is_floating_point:
+        y = o.aten.div(o.x(0), o.x(1), rounding_mode="trunc")
+    else:
+        y = getattr(o.aten, name)(o.x(0), o.x(1))
     return o.activate(y, o.options(options).FusedActivationFunction() if o.has_options() else 0)
 
 
@@ -208,11 +229,24 @@ def same_numbers(o: Operator) -> Any:
 
 @translates("CAST")
 def cast(o: Operator) -> Any:
-    kinds = {0: torch.float32, 2: torch.int32, 4: torch.int64, 6: torch.bool}
-    dtype = kinds.get(o.options("CastOptions").OutDataType())
-    if dtype is None:
-        raise CannotMap("a cast to this type")
+    p = o.options("CastOptions")
+    dtype = dtype_of_kind(p.OutDataType())
+    if dtype is None or p.InDataType() not in KINDS:
+        raise CannotMap(f"a cast from type {p.InDataType()} to {p.OutDataType()}")
     return o.aten._to_copy(o.x(), dtype=dtype)
+
+
+@translates("FLOOR_DIV")
+def floor_div(o: Operator) -> Any:
+    return o.aten.div(o.x(0), o.x(1), rounding_mode="floor")
+
+
+@translates("SIGN")
+def sign(o: Operator) -> Any:
+    """NaN where x is; torch has 0 there."""
+    x = o.x()
+    y = o.aten.sign(x)
+    return o.aten.where(o.aten.ne(x, x), x, y) if o.calls.dtype(x).is_floating_point else y
 
 
 @translates("ADD_N")
@@ -258,112 +292,15 @@ def prelu(o: Operator) -> Any:
 def softmax(o: Operator) -> Any:
     if o.kind == "LOG_SOFTMAX":
         return o.aten.log_softmax(o.x(), -1)
-    beta = float(o.options("SoftmaxOptions").Beta())
-    return o.aten.softmax(o.x() if beta == 1.0 else o.aten.mul(o.x(), beta), -1)
+    beta, x = float(o.options("SoftmaxOptions").Beta()), o.x()
+    if beta != 1.0:  # less the largest, or the product could pass what a float holds
+        x = o.aten.mul(o.aten.sub(x, o.aten.amax(x, [-1], True)), beta)
+    return o.aten.softmax(x, -1)
 
 
 @translates("SELECT", "SELECT_V2")
 def select(o: Operator) -> Any:
     return o.aten.where(o.x(0), o.x(1), o.x(2))
-
-
-# -- images ----------------------------------------------------------------------------------------------------
-def same_padding(size: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-    """TensorFlow's SAME: what is odd goes after."""
-    total = max(0, (-(-size // stride) - 1) * stride + dilation * (kernel - 1) + 1 - size)
-    return total // 2, total - total // 2
-
-
-def as_image(o: Operator, position: int = 0) -> Tensor:
-    return o.aten.permute(o.x(position), NCHW)  # type: ignore[no-any-return]
-
-
-def pad_image(
-    o: Operator, x: Tensor, kernel: list[int], stride: list[int], dilation: list[int], padding: int, value: float
-) -> tuple[Tensor, list[int]]:
-    """(x, the symmetric padding left to do) of an image (N, C, H, W); padding 0 is SAME, 1 VALID."""
-    if padding == 1:
-        return x, [0, 0]
-    sizes = o.calls.shape(x)[2:]
-    spans = [same_padding(n, k, s, d) for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True)]
-    if all(before == after for before, after in spans):
-        return x, [before for before, _ in spans]
-    return o.aten.constant_pad_nd(x, [*spans[1], *spans[0]], value), [0, 0]
-
-
-@translates("CONV_2D", "DEPTHWISE_CONV_2D")
-def conv(o: Operator) -> Any:
-    deep = o.kind == "DEPTHWISE_CONV_2D"
-    p = o.options("DepthwiseConv2DOptions" if deep else "Conv2DOptions")
-    # stored (out, h, w, in), or (1, h, w, in * multiplier)
-    w = o.aten.permute(o.x(1), [3, 0, 1, 2] if deep else NCHW)
-    kernel = list(o.calls.shape(w)[2:])
-    stride, dilation = [p.StrideH(), p.StrideW()], [p.DilationHFactor(), p.DilationWFactor()]
-    x, both = pad_image(o, as_image(o), kernel, stride, dilation, p.Padding(), 0.0)
-    channels = o.shape()[3]
-    groups = channels if deep else channels // o.calls.shape(w)[1]
-    y = o.aten.convolution(x, w, o.opt(2), stride, both, dilation, False, [0, 0], groups)
-    return o.activate(o.aten.permute(y, NHWC), p.FusedActivationFunction())
-
-
-@translates("TRANSPOSE_CONV")
-def transpose_conv(o: Operator) -> Any:
-    p = o.options("TransposeConvOptions")
-    w = o.aten.permute(o.x(1), [3, 0, 1, 2])  # stored (out, h, w, in)
-    x = as_image(o, 2)
-    kernel, stride = list(o.calls.shape(w)[2:]), [p.StrideH(), p.StrideW()]
-    y = o.aten.convolution(x, w, o.opt(3), stride, [0, 0], [1, 1], True, [0, 0], 1)
-    for d in range(2):
-        size = o.shapes[0][1 + d]
-        before = same_padding(size, kernel[d], stride[d])[0] if p.Padding() == 0 else 0
-        if before + size > o.calls.shape(y)[2 + d]:
-            raise CannotMap("a transposed convolution whose output is larger than its windows reach")
-        y = o.aten.slice(y, 2 + d, before, before + size)
-    return o.activate(o.aten.permute(y, NHWC), p.FusedActivationFunction())
-
-
-@translates("MAX_POOL_2D", "AVERAGE_POOL_2D")
-def pool(o: Operator) -> Any:
-    p = o.options("Pool2DOptions")
-    kernel, stride = [p.FilterHeight(), p.FilterWidth()], [p.StrideH(), p.StrideW()]
-    x = as_image(o)
-    if o.kind == "MAX_POOL_2D":
-        x, both = pad_image(o, x, kernel, stride, [1, 1], p.Padding(), float(torch.finfo(torch.float32).min))
-        y = o.aten.max_pool2d(x, kernel, stride, both)
-    else:
-        filled, both = pad_image(o, x, kernel, stride, [1, 1], p.Padding(), 0.0)
-        y = o.aten.avg_pool2d(filled, kernel, stride, both, False, both == [0, 0])
-        if filled is not x:  # uneven padding was counted: scale by how much of each window is image
-            ones = torch.ones(1, 1, *o.calls.shape(x)[2:])
-            grown, _ = pad_image(o, o.calls.constant(ones), kernel, stride, [1, 1], p.Padding(), 0.0)
-            y = o.aten.div(y, o.aten.avg_pool2d(grown, kernel, stride))
-    return o.activate(o.aten.permute(y, NHWC), p.FusedActivationFunction())
-
-
-@translates("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
-def resize(o: Operator) -> Any:
-    linear = o.kind == "RESIZE_BILINEAR"
-    p = o.options("ResizeBilinearOptions" if linear else "ResizeNearestNeighborOptions")
-    size, corners, half = o.ints(1, "sizes"), bool(p.AlignCorners()), bool(p.HalfPixelCenters())
-    if linear and (corners or half):
-        y = o.aten.upsample_bilinear2d(as_image(o), size, corners)
-    elif not linear and not corners and not half:
-        y = o.aten.upsample_nearest2d(as_image(o), size)
-    else:
-        raise CannotMap(f"resizing with align_corners {corners} and half_pixel_centers {half}")
-    return o.aten.permute(y, NHWC)
-
-
-@translates("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
-def depth_to_space(o: Operator) -> Any:
-    n, h, w, c = o.shape()
-    if o.kind == "DEPTH_TO_SPACE":
-        b = int(o.options("DepthToSpaceOptions").BlockSize())
-        split = o.aten.permute(o.aten.reshape(o.x(), [n, h, w, b, b, c // (b * b)]), [0, 1, 3, 2, 4, 5])
-    else:
-        b = int(o.options("SpaceToDepthOptions").BlockSize())
-        split = o.aten.permute(o.aten.reshape(o.x(), [n, h // b, b, w // b, b, c]), [0, 1, 3, 2, 4, 5])
-    return o.aten.reshape(split, o.shapes[0])
 
 
 # -- products, reductions, moves ---------------------------------------------------------------------------------
@@ -393,8 +330,37 @@ def reduce(o: Operator) -> Any:
     return getattr(o.aten, name)(o.x(), o.ints(1, "axes"), bool(o.options("ReducerOptions").KeepDims()))
 
 
+@translates("REDUCE_ANY", "REDUCE_ALL", "REDUCE_PROD")
+def reduce_one_by_one(o: Operator) -> Any:
+    """What torch takes along one dim at a time."""
+    name = {"REDUCE_ANY": "any", "REDUCE_ALL": "all", "REDUCE_PROD": "prod"}[o.kind]
+    keep, y = bool(o.options("ReducerOptions").KeepDims()), o.x()
+    for axis in sorted({a % len(o.shape()) for a in o.ints(1, "axes")}, reverse=True):
+        y = getattr(o.aten, name)(y, axis, keep)
+    return y
+
+
+@translates("L2_NORMALIZATION")
+def l2_normalisation(o: Operator) -> Any:
+    x, p = o.x(), o.options("L2NormOptions")
+    length = o.aten.sqrt(o.aten.sum(o.aten.square(x), [-1], True))
+    return o.activate(o.aten.div(x, o.aten.clamp(length, 1e-6)), p.FusedActivationFunction())
+
+
+@translates("REVERSE_V2")
+def reverse(o: Operator) -> Any:
+    return o.aten.flip(o.x(), o.ints(1, "axes"))
+
+
+@translates("TOPK_V2")
+def top_k(o: Operator) -> Any:
+    return list(o.aten.topk(o.x(), o.ints(1, "number")[0], -1))
+
+
 @translates("ARG_MAX", "ARG_MIN")
 def arg_max(o: Operator) -> Any:
+    if o.options("ArgMaxOptions" if o.kind == "ARG_MAX" else "ArgMinOptions").OutputType() not in (0, 2, 4):
+        raise CannotMap("places of a type that is not int32 or int64")
     x = o.x() if o.kind == "ARG_MAX" else o.aten.neg(o.x())
     return o.aten.argmax(x, o.ints(1, "axis")[0])
 
