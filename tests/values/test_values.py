@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +14,13 @@ import torch
 
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.frontend.machine_rules import RULES, explained
+from tbuda_lab.core.frontend.tflite_model import from_tflite
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import compare_tensors
+from tbuda_lab.pybuda.module import JaxModule
 from tests.frontend.ops_zoo import Fn
+from tests.frontend.test_tflite_models import Writer
 from tests.values.sweep import EXACT, INF, NAMED, OPTIONS, VALUES, differences, tensor_with
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "numbers.md"
@@ -79,6 +85,77 @@ def test_special_values_are_onnxruntimes(name: str) -> None:
     ):
         want = torch.from_numpy(judge.run(None, {"x": x.numpy()})[0])
         torch.testing.assert_close(have.to(want.dtype), want, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+JAX: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "relu": lambda n, nn, x: nn.relu(x),
+    "softmax": lambda n, nn, x: nn.softmax(x),
+    "softmax of columns": lambda n, nn, x: nn.softmax(x, -2),
+    "softmax of some": lambda n, nn, x: nn.softmax(x, where=n.arange(12) < 7),
+    "softmax of nothing": lambda n, nn, x: nn.softmax(n.where(n.arange(6)[:, None] == 2, -INF, x)),
+    "log softmax": lambda n, nn, x: nn.log_softmax(x),
+    "logsumexp": lambda n, nn, x: nn.logsumexp(x, -1),
+    "logsumexp of all": lambda n, nn, x: nn.logsumexp(x, keepdims=True),
+    "kept dims": lambda n, nn, x: nn.logsumexp(x, -1, keepdims=True),
+    "kept dims of two": lambda n, nn, x: nn.logsumexp(x, (1, 2), keepdims=True),
+    "less its logsumexp": lambda n, nn, x: x - nn.logsumexp(x, -1, keepdims=True),
+    "weighted": lambda n, nn, x: nn.logsumexp(x, -1, b=n.abs(n.linspace(-1, 1, 12))),
+    "logsumexp of some": lambda n, nn, x: nn.logsumexp(x, -1, where=n.arange(12) < 7),
+    "logaddexp": lambda n, nn, x: n.logaddexp(x, x[..., ::-1]),
+    "sign": lambda n, nn, x: n.sign(x),
+    "bfloat16 and back": lambda n, nn, x: x.astype(n.bfloat16).astype(n.float32),
+    "float16 and back": lambda n, nn, x: x.astype(n.float16).astype(n.float32),
+}
+
+
+@pytest.mark.parametrize("name", JAX)
+def test_special_values_are_jaxs(name: str) -> None:
+    jax = pytest.importorskip("jax")
+    function = functools.partial(JAX[name], jax.numpy, jax.nn)
+    inputs = [tensor_with(v) for v in VALUES]
+    session = Session(JaxModule("m", lambda x: function(x)), (inputs[6],), options=OPTIONS)
+    for x, (have, *_) in zip(inputs, session.run([(x,) for x in inputs]), strict=True):
+        want = torch.from_numpy(np.array(function(jax.numpy.asarray(x.numpy()))))
+        torch.testing.assert_close(have.to(want.dtype), want, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+TFLITE: dict[str, tuple[str, tuple[int, ...], list[np.ndarray], dict[str, Any]]] = {
+    "SIGN": ("SignOptions", (1, 6, 12), [], {}),
+    "SOFTMAX": ("SoftmaxOptions", (1, 6, 12), [], {"Beta": 1.0}),
+    "LOG_SOFTMAX": ("LogSoftmaxOptions", (1, 6, 12), [], {}),
+    "ADD": ("AddOptions", (1, 6, 12), [np.linspace(-2, 2, 12, dtype=np.float32)], {"FusedActivationFunction": 3}),
+    "MEAN": ("ReducerOptions", (1, 6), [np.array([2], np.int32)], {}),
+    "REDUCE_PROD": ("ReducerOptions", (1, 6), [np.array([2], np.int32)], {}),
+    "CUMSUM": ("CumsumOptions", (1, 6, 12), [np.array([2], np.int32)], {}),
+    "REVERSE_V2": ("ReverseV2Options", (1, 6, 12), [np.array([2], np.int32)], {}),
+    "L2_NORMALIZATION": ("L2NormOptions", (1, 6, 12), [], {}),
+    "PADV2": (
+        "PadV2Options",
+        (1, 6, 15),
+        [np.array([[0, 0], [0, 0], [1, 2]], np.int32), np.array([-INF], np.float32)],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TFLITE)
+def test_special_values_are_litert_s(name: str) -> None:
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    options, shape, stored, fields = TFLITE[name]
+    w = Writer()
+    w.tensor("x", (1, 6, 12))
+    names = [w.stored(f"w{k}", value) for k, value in enumerate(stored)]
+    w.tensor("y", shape)
+    data = w.write([(name, ["x", *names], "y", options, fields)], ["y"])
+    judge = litert.Interpreter(model_content=data)
+    judge.allocate_tensors()
+    graph = from_tflite(data)
+    for x in map(tensor_with, VALUES):
+        judge.set_tensor(judge.get_input_details()[0]["index"], x.numpy())
+        judge.invoke()
+        want = torch.from_numpy(judge.get_tensor(judge.get_output_details()[0]["index"]))
+        (have,) = evaluate(graph, {graph.inputs[0].name: x}).values()
+        torch.testing.assert_close(have, want, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 def test_every_rule_is_written_down() -> None:

@@ -12,20 +12,9 @@ import torch
 
 from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, FoldedValue, ReadArguments
 from tbuda_lab.core.frontend.calls import Aten, Calls, Tensor
-from tbuda_lab.core.graph import Node, Shape
-from tbuda_lab.core.ops import (
-    Abs,
-    BroadcastTo,
-    Exp,
-    Log,
-    ReduceMax,
-    ReduceSum,
-    Reshape,
-    RoundTo,
-    Subtract,
-    Where,
-)
-from tbuda_lab.core.ops.host import HostCall
+from tbuda_lab.core.frontend.jax_model.exponentials import guards_maximum, is_centred, softmax_of
+from tbuda_lab.core.graph import Shape
+from tbuda_lab.core.ops import RoundTo
 
 
 @dataclasses.dataclass
@@ -128,7 +117,6 @@ UNARY = {
     "logistic": "sigmoid",
     "neg": "neg",
     "rsqrt": "rsqrt",
-    "sign": "sign",
     "sin": "sin",
     "sinh": "sinh",
     "sqrt": "sqrt",
@@ -216,7 +204,12 @@ def maximum(e: Equation) -> Any:
 @translates("div")
 def div(e: Equation) -> Any:
     if e.dtype().is_floating_point:
-        return e.aten.div(e.x(0), e.x(1))
+        shares, total = e.x(0), e.x(1)
+        if isinstance(shares, AtenValue) and isinstance(total, AtenValue):
+            found = softmax_of(e.calls.graph, shares.name, total.name)
+            if found is not None:
+                return e.aten.softmax(AtenValue(found[0], shares.dtype), found[1])
+        return e.aten.div(shares, total)
     return e.aten.div(e.x(0), e.x(1), rounding_mode="trunc")
 
 
@@ -248,6 +241,14 @@ def reduce_precision(e: Equation) -> Any:
     return AtenValue(e.calls.emit.op(RoundTo(str(narrow).removeprefix("torch.")), x.name), x.dtype)
 
 
+@translates("sign")
+def sign(e: Equation) -> Any:
+    """NaN where x is; torch has 0 there."""
+    x = e.x()
+    y = e.aten.sign(x)
+    return e.aten.where(e.aten.ne(x, x), x, y) if e.dtype().is_floating_point else y
+
+
 @translates("cbrt")
 def cbrt(e: Equation) -> Any:
     return e.aten.mul(e.aten.sign(e.x()), e.aten.pow(e.aten.abs(e.x()), 1 / 3))
@@ -271,7 +272,7 @@ def select_n(e: Equation) -> Any:
     if e.dtype() == torch.bool:
         if isinstance(which, FoldedValue) and which.tensor.numel() == 1:  # the other case may be NaN, as in jnp.var
             return cases[int(which.tensor)]
-        if _guards_maximum(e, which, cases):  # the device itself has this form of the test
+        if guards_maximum(e.calls.graph, which, cases):  # the device itself has this form of the test
             return e.aten.where(e.aten.eq(e.aten.abs(cases[1]), math.inf), cases[0], cases[1])
         return e.aten.where(which, cases[1], cases[0])
     y = cases[-1]
@@ -280,48 +281,19 @@ def select_n(e: Equation) -> Any:
     return y
 
 
-def _guards_maximum(e: Equation, which: Tensor, cases: list[Tensor]) -> bool:
-    """Whether a maximum is replaced by 0 where it is infinite or NaN, as `logsumexp` does before it subtracts it: what
-    is made of a row with NaN is NaN all the same."""
-    if not isinstance(which, AtenValue) or not isinstance(cases[1], AtenValue) or not isinstance(cases[0], FoldedValue):
-        return False
-    test = e.calls.graph[which.name]
-    finite = isinstance(test.op, HostCall) and test.op.call == "isfinite" and test.sources == (cases[1].name,)
-    return finite and isinstance(_moved(e, cases[1].name).op, ReduceMax) and not bool(cases[0].tensor.any())
-
-
-def _moved(e: Equation, name: str) -> Node:
-    """The node behind changes of shape."""
-    node = e.calls.graph[name]
-    while isinstance(node.op, Reshape | BroadcastTo):
-        node = e.calls.graph[node.sources[0]]
-    return node
-
-
 @translates("add")
 def add(e: Equation) -> Any:
     """Of a `logsumexp` it is the maximum itself that is added, not the 0 that stands for an infinite one: the sum is
     the same, and needs no logarithm of 0 or of infinity (see `aten.logsumexp`)."""
+    graph = e.calls.graph
     for total, centre in ((e.x(0), e.x(1)), (e.x(1), e.x(0))):
-        if isinstance(total, AtenValue) and isinstance(centre, AtenValue) and _is_centred(e, total.name, centre.name):
-            return e.aten.add(total, AtenValue(e.calls.graph[centre.name].sources[2], centre.dtype))
+        if (
+            isinstance(total, AtenValue)
+            and isinstance(centre, AtenValue)
+            and is_centred(graph, total.name, centre.name)
+        ):
+            return e.aten.add(total, AtenValue(graph[centre.name].sources[2], centre.dtype))
     return e.aten.add(e.x(0), e.x(1))
-
-
-def _is_centred(e: Equation, total: str, centre: str) -> bool:
-    """Whether one value is the log of the sum of e^(x - m), and the other m, a maximum guarded by `select_n`."""
-    guard, node = e.calls.graph[centre], _moved(e, total)
-    if not isinstance(guard.op, Where) or not isinstance(_moved(e, guard.sources[2]).op, ReduceMax):
-        return False
-    for kind in (Log, Abs, ReduceSum, Exp, Subtract):
-        if isinstance(node.op, kind):
-            subtracted = node.sources[-1]
-            node = _moved(e, node.sources[0])
-            while kind is ReduceSum and isinstance(node.op, ReduceSum):
-                node = _moved(e, node.sources[0])
-        elif kind is not Abs:
-            return False
-    return _moved(e, subtracted) is guard
 
 
 @translates("clamp")
@@ -331,7 +303,11 @@ def clamp(e: Equation) -> Any:
 
 @translates("convert_element_type")
 def convert(e: Equation) -> Any:
-    dtype = torch.from_numpy(np.zeros(0, plain_type(e.params["new_dtype"]))).dtype
+    wanted = e.params["new_dtype"]
+    narrow = str(wanted) == "bfloat16"
+    dtype = torch.bfloat16 if narrow else torch.from_numpy(np.zeros(0, plain_type(wanted))).dtype
+    if narrow and isinstance(x := e.x(), FoldedValue):
+        return e.calls.constant(x.tensor.to(torch.bfloat16).float())
     return e.x() if dtype == e.dtype() else e.aten._to_copy(e.x(), dtype=dtype)
 
 
