@@ -238,7 +238,7 @@ def pad(c: Call) -> str:
     mode = c.get("mode", default)
     if mode not in ("constant", "reflect", "replicate", "circular"):
         raise CannotMap(f"padding mode {mode!r} is not supported; constant, reflect, replicate and circular are")
-    flat, x = c.get("pad", c.arguments.get("padding")), c.x()
+    flat, x, value = c.get("pad", c.arguments.get("padding")), c.x(), c.get("value", 0.0)
     rank = len(c.shape(x))
     pairs = [(0, 0)] * (rank - len(flat) // 2) + [(flat[i], flat[i + 1]) for i in range(len(flat) - 2, -1, -2)]
     for dim, (before, after) in enumerate(pairs):
@@ -257,7 +257,7 @@ def pad(c: Call) -> str:
                 else x
             )
         return x
-    return c.op(Pad(grown, mode, float(c.get("value", 0.0))), x)
+    return c.op(Pad(grown, mode, float(value)), x)
 
 
 @maps("aten.pixel_shuffle")

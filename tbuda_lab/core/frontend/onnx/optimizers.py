@@ -62,8 +62,8 @@ def adam(n: OnnxNode) -> Any:
 
 @translates(f"{TRAINING}.Momentum")
 def momentum(n: OnnxNode) -> Any:
-    alpha, mode = float(n.attr("alpha", 0.0)), n.attr("mode", "standard")
-    beta = float(n.attr("beta", 0.0)) if n.scalar(1, "step") > 0 else 1.0
+    alpha, beta, mode = float(n.attr("alpha", 0.0)), float(n.attr("beta", 0.0)), n.attr("mode", "standard")
+    beta = beta if n.scalar(1, "step") > 0 else 1.0
     weights, moments = [], []
     for x, g, v in _groups(n, 3):
         g = _decayed(n, x, g)
