@@ -48,6 +48,10 @@ JAX: dict[str, Callable[[Any, Any], Any]] = {
     "comparison": lambda n, x: x >= BIG,
     "place": lambda n, x: n.argmax(x, -1),
     "byte": lambda n, x: x.astype(n.uint8),
+    "shift": lambda n, x: x >> 3,
+    "shift without a sign": lambda n, x: jax().lax.shift_right_logical(x, 3),
+    "the largest": lambda n, x: jax().lax.top_k(x, 3)[0],
+    "places of the largest": lambda n, x: jax().lax.top_k(x, 3)[1],
 }
 
 

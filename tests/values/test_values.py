@@ -103,9 +103,18 @@ JAX: dict[str, Callable[[Any, Any, Any], Any]] = {
     "logsumexp of some": lambda n, nn, x: nn.logsumexp(x, -1, where=n.arange(12) < 7),
     "logaddexp": lambda n, nn, x: n.logaddexp(x, x[..., ::-1]),
     "sign": lambda n, nn, x: n.sign(x),
+    "max pool": lambda n, nn, x: pooled(x, -INF, "max", "SAME"),
+    "max pool of nothing": lambda n, nn, x: pooled(n.where(x < 3e38, -INF, x), -INF, "max", "SAME"),
+    "min pool": lambda n, nn, x: pooled(x, INF, "min", "SAME"),
+    "min pool inside": lambda n, nn, x: pooled(x, INF, "min", "VALID"),
     "bfloat16 and back": lambda n, nn, x: x.astype(n.bfloat16).astype(n.float32),
     "float16 and back": lambda n, nn, x: x.astype(n.float16).astype(n.float32),
 }
+
+
+def pooled(x: Any, start: float, kind: str, padding: str) -> Any:
+    lax = pytest.importorskip("jax").lax
+    return lax.reduce_window(x[..., None], start, getattr(lax, kind), (1, 3, 2, 1), (1, 2, 2, 1), padding)
 
 
 @pytest.mark.parametrize("name", JAX)

@@ -146,5 +146,6 @@ def sort(e: Equation) -> Any:
 
 @translates("top_k")
 def top_k(e: Equation) -> Any:
-    values, places = e.aten.topk(e.x(), int(e.params["k"]), -1, True, True)
+    axis = int(e.params["axis"]) if "axis" in e.params else -1  # older versions of JAX name none
+    values, places = e.aten.topk(e.x(), int(e.params["k"]), axis, True, True)
     return values, e.aten._to_copy(places, dtype=torch.int32)

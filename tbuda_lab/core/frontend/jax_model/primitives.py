@@ -249,6 +249,18 @@ def sign(e: Equation) -> Any:
     return e.aten.where(e.aten.ne(x, x), x, y) if e.dtype().is_floating_point else y
 
 
+@translates("shift_right_logical")
+def shift_right_logical(e: Equation) -> Any:
+    """The bits of a number with a sign, moved as one without."""
+    x, bits = e.x(), 8 * e.dtype().itemsize
+    if not e.dtype().is_signed:
+        return e.aten.bitwise_right_shift(x, e.x(1))
+    if bits == 64:
+        raise CannotMap("a shift of 64-bit numbers that brings zeros in; of 32 bits it has a form")
+    plain = e.aten.bitwise_and(e.aten._to_copy(x, dtype=torch.int64), 2**bits - 1)
+    return e.aten._to_copy(e.aten.bitwise_right_shift(plain, e.x(1)), dtype=e.dtype())
+
+
 @translates("cbrt")
 def cbrt(e: Equation) -> Any:
     return e.aten.mul(e.aten.sign(e.x()), e.aten.pow(e.aten.abs(e.x()), 1 / 3))
@@ -530,9 +542,10 @@ def psum(e: Equation) -> Any:
     return [e.aten.sum(x, [int(a) for a in axes], False) for x in e.operands]
 
 
-@translates("reduce_window_max", "reduce_window_sum")
+@translates("reduce_window_max", "reduce_window_min", "reduce_window_sum")
 def reduce_window(e: Equation) -> Any:
-    """Pooling: over the two dims that move, seen as an image; a sum is a mean times the window."""
+    """Pooling: over the two dims that move, seen as an image; a sum is a mean times the window, a minimum is less the
+    maximum of what has the other sign."""
     window, stride = list(e.params["window_dimensions"]), list(e.params["window_strides"])
     pads = [tuple(map(int, pair)) for pair in e.params["padding"]]
     if any(n != 1 for n in (*e.params["base_dilation"], *e.params["window_dilation"])):
@@ -548,13 +561,16 @@ def reduce_window(e: Equation) -> Any:
     shape = e.shape()
     lead = math.prod(shape[d] for d in rest)
     x = e.aten.reshape(_permute(e, e.x(), order), [1, lead, *(shape[d] for d in moving)])
-    biggest = e.kind == "reduce_window_max"
+    extreme, least = e.kind != "reduce_window_sum", e.kind == "reduce_window_min"
     flat = [p for d in reversed(moving) for p in pads[d]]
-    if any(flat):
-        x = e.aten.constant_pad_nd(x, flat, float(torch.finfo(torch.float32).min) if biggest else 0.0)
     kernel, steps = [window[d] for d in moving], [stride[d] for d in moving]
-    if biggest:
-        y = e.aten.max_pool2d(x, kernel, steps)
+    both = [pads[d][0] for d in moving]
+    if not extreme or any(pads[d][0] != pads[d][1] or 2 * pads[d][0] > window[d] for d in moving):
+        x = e.aten.constant_pad_nd(x, flat, 0.0 if not extreme else math.inf if least else -math.inf)
+        both = [0, 0]
+    if extreme:
+        y = e.aten.max_pool2d(e.aten.neg(x) if least else x, kernel, steps, both)
+        y = e.aten.neg(y) if least else y
     else:
         y = e.aten.mul(e.aten.avg_pool2d(x, kernel, steps), float(math.prod(kernel)))
     out = e.out[0].shape
