@@ -14,12 +14,11 @@ import torch
 from tbuda_lab.core import frontend
 from tbuda_lab.core.bindings import InputBinding, OutputBinding
 from tbuda_lab.core.compiler.host_chain import HostChain, Stage
-from tbuda_lab.core.compiler.rams import keeps_state
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.frontend.inputs import draw_masks, elements, fed_inputs, feeds_of
 from tbuda_lab.core.graph import Graph, NodeKind
-from tbuda_lab.core.graph.phases import is_cache
+from tbuda_lab.core.graph.phases import is_cache, keeps_state
 from tbuda_lab.core.netlist.schema import Execute, Netlist
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.run_control import RunControl

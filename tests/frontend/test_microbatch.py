@@ -272,3 +272,31 @@ def test_a_batch_for_a_jax_function_that_was_traced_on_one(mixes: bool) -> None:
             session.run([(batch,)])
     else:
         torch.testing.assert_close(session.run([(batch,)])[0][0], batch.softmax(1), rtol=1e-5, atol=1e-5)
+
+
+class Counts(nn.Module):
+    """One call counts once, however many elements it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return x * self.count
+
+
+def test_a_batch_for_a_model_that_keeps_something() -> None:
+    options, x = CompileOptions(default_df_override=DataFormat.Float32), torch.ones(1, 4)
+    session = Session(Counts(), (x,), options=options, cache=False)
+    with pytest.raises(InputError, match="traced on 1 and that answers a batch otherwise"):
+        session.run([(torch.ones(3, 4),)])
+    assert [float(y[0, 0]) for (y,) in session.run([(x,), (x,)])] == [1.0, 2.0]
+
+
+def test_a_batch_for_a_model_that_takes_none() -> None:
+    module = Fn(lambda x: x.view(1, 2, 2).sum(-1))
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session(module, (torch.ones(1, 4),), options=options, cache=False)
+    with pytest.raises(InputError, match="traced on 1 and that answers a batch otherwise"):
+        session.run([(torch.ones(3, 4),)])

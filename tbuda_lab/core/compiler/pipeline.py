@@ -22,7 +22,7 @@ from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler.cache import CompileCache, LruCache
 from tbuda_lab.core.compiler.host_chain import HostChain, chain_of
 from tbuda_lab.core.compiler.integer_outputs import meant_by, sections_of_host, with_grid_integers
-from tbuda_lab.core.compiler.rams import keeps_state, refuse_microbatch, refuse_unordered, unordered_writes
+from tbuda_lab.core.compiler.rams import refuse_microbatch, refuse_unordered, unordered_writes
 from tbuda_lab.core.compiler.request import Clock, Request, StageHook
 from tbuda_lab.core.compiler.result import (
     CompileResult,
@@ -38,6 +38,7 @@ from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.emit import EmitMemory
 from tbuda_lab.core.errors import Diagnostic, OverrideError, UnsupportedOp
 from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.graph.phases import keeps_state
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.lowering.fuse import inner_names, inner_targets

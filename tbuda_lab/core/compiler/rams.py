@@ -10,17 +10,11 @@ from collections.abc import Collection
 
 from tbuda_lab.core.errors import Diagnostic, InputError, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import WRITES, by_rank, has_phases, writes_by_parameter
+from tbuda_lab.core.graph.phases import WRITES, by_rank, keeps_state, writes_by_parameter
 from tbuda_lab.core.ops.host import HostCall
 from tbuda_lab.core.ops.unary import Buffer
 
 KEPT_WHOLE = "whole numbers that are kept from run to run"
-
-
-def keeps_state(graph: Graph) -> bool:
-    """Whether a model leaves in rams what its next run reads. The parts of generation, and programs of other fronts,
-    have rams of their own, which their programs order."""
-    return bool(writes_by_parameter(graph)) and not has_phases(graph)
 
 
 def with_ram_ends(graph: Graph) -> tuple[Graph, dict[str, str], dict[str, str]]:

@@ -22,10 +22,10 @@ from tbuda_lab.core.compiler.integer_outputs import (
     value_dtypes,
 )
 from tbuda_lab.core.compiler.quotients import ROUNDED_QUOTIENT, rounded_quotients
-from tbuda_lab.core.compiler.rams import keeps_state, with_ram_ends
+from tbuda_lab.core.compiler.rams import with_ram_ends
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
-from tbuda_lab.core.graph.phases import TRAINABLE, WRITES, writes_by_parameter
+from tbuda_lab.core.graph.phases import TRAINABLE, WRITES, keeps_state, writes_by_parameter
 from tbuda_lab.core.ops import Cast
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import GRID_WHOLE

@@ -20,13 +20,12 @@ import torch
 
 from tbuda_lab.core import netlist as netlists
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.compiler.rams import keeps_state
 from tbuda_lab.core.errors import Cancelled, InputError, not_supported
 from tbuda_lab.core.files import parse_json
 from tbuda_lab.core.files.codec import of_plain
 from tbuda_lab.core.frontend.inputs import elements, fed_inputs, feeds_of
 from tbuda_lab.core.graph import NodeKind
-from tbuda_lab.core.graph.phases import is_cache
+from tbuda_lab.core.graph.phases import is_cache, keeps_state
 from tbuda_lab.core.runner import join_elements, refuse_without_weights
 from tbuda_lab.sim.parts import Inbox, Inboxes, Interval, Link, PartExecutor, chips_of, run_part
 

@@ -17,7 +17,7 @@ from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
 from tbuda_lab.core.frontend.torch_model.state import contents
 from tbuda_lab.core.frontend.traced_module import FEW, TracedModule
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.graph.phases import WRITES
+from tbuda_lab.core.graph.phases import WRITES, has_phases, keeps_state
 from tbuda_lab.core.ops.evaluate import evaluate
 
 
@@ -84,8 +84,11 @@ def runs_by_elements(model: Any, inputs: Any, graph: Graph, batched: Sequence[st
     graph: its trace; batched: the INPUT nodes that are given several.
 
     Of any where no call of the model mixes dim 0 (`torch_model.microbatch`), of these where the model run eagerly
-    answers the same for the batch and its elements. What says itself what its sizes are: both.
+    answers the same for the batch and its elements. What says itself what its sizes are: both. What keeps something
+    from call to call would be called several times in place of once: neither.
     """
+    if keeps_state(graph):
+        return False, False
     called = _called(model, inputs, graph, batched)
     if called is None:
         return True, True
@@ -93,7 +96,10 @@ def runs_by_elements(model: Any, inputs: Any, graph: Graph, batched: Sequence[st
     few = bound.elements(range(min(FEW, bound.microbatch)))
     if bound.microbatch > 1 and elementwise_in_batch(module, few, traced_mode):
         return True, True
-    whole = answers(module, bound, 1)[0]
+    try:
+        whole = answers(module, bound, 1)[0]
+    except Exception:  # its own code takes no batch
+        return False, False
     parts = [answers(module, bound.cut(k), 1)[0] for k in range(bound.microbatch)]
     return False, same(whole, [_joined(column) for column in zip(*parts, strict=True)])
 
@@ -118,11 +124,12 @@ def as_read_alone(graph: Graph, model: Any, sample: Any) -> Graph:
     """The graph for a file that is read without the model: where a model that was traced on one element mixes those of
     a batch, its inputs take one (`inputs.SINGLE`)."""
     single = [node.name for node in fed_inputs(graph) if node.shape[:1] == (1,)]
-    called = _called(model, sample, graph, single) if single else None
+    called = _called(model, sample, graph, single) if single and not has_phases(graph) else None
     if called is None:
         return graph
     module, bound = called
-    if bound.microbatch > 1 or elementwise_in_batch(module, bound.elements([0] * FEW), traced_mode):
+    of_elements = bound.microbatch > 1 or elementwise_in_batch(module, bound.elements([0] * FEW), traced_mode)
+    if of_elements and not keeps_state(graph):
         return graph  # of a batch that was cut the trace has told it
     marked = graph.clone()
     for name in single:

@@ -215,3 +215,9 @@ def evaluation_order(graph: Graph) -> list[Node]:
 def writes_by_parameter(graph: Graph) -> dict[str, Node]:
     """By PARAMETER that an op writes: the OUTPUT that stands for the write."""
     return {str(node.attrs[WRITES]): node for node in graph.outputs if WRITES in node.attrs}
+
+
+def keeps_state(graph: Graph) -> bool:
+    """Whether a model leaves in rams what its next run reads. The parts of generation, and programs of other fronts,
+    have rams of their own, which their programs order."""
+    return bool(writes_by_parameter(graph)) and not has_phases(graph)
