@@ -142,3 +142,10 @@ _ALL = (
 _BY_NAME: dict[str, dtype] = {t.name: t for t in _ALL} | {"half": half, "float": float, "double": double}
 _NP_TO_POPXL: dict[Any, dtype] = {t.as_numpy(): t for t in _ALL}
 _PT_TO_POPXL: dict[Any, dtype] = {t._torch: t for t in _ALL if t._torch is not None}
+
+
+def as_array(x: Any) -> np.ndarray:
+    """Anything that holds numbers as an array, without a copy where there is no need for one."""
+    if isinstance(x, torch.Tensor):
+        return x.detach().cpu().numpy()
+    return x if isinstance(x, np.ndarray) else np.asarray(x)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.popxl import dtypes
+from tbuda_lab.popxl.dtypes import as_array
 from tbuda_lab.popxl.dtypes import dtype as DataType  # `dtype` is an argument's name here
 
 NAN_CODE = 0x80
@@ -64,8 +65,6 @@ def host_pow2scale_cast_to_fp8(
     src: Any, dtype: Any = None, log2_scale: int = 0, nan_on_overflow: bool = True
 ) -> np.ndarray:
     """src * 2^log2_scale as 8-bit floats. Raises `TypeError` for integers and for a dtype that is none of them."""
-    from tbuda_lab.popxl.utils import as_array
-
     form, array = _form(dtype), as_array(src)
     if array.dtype == form.as_numpy():
         return array
@@ -94,8 +93,6 @@ host_pow2scale_then_cast = host_pow2scale_cast_to_fp8
 def host_fp8_mse_scale(src: Any, dtype: Any = None) -> tuple[float, int]:
     """The error (mean of squares) and the log2 of the power of two that makes it least; of equally good ones that which
     brings the data to the middle of the format's range."""
-    from tbuda_lab.popxl.utils import as_array
-
     form, array = _form(dtype), as_array(src).astype(np.float64)
     best = (np.inf, 0)
     positive = np.abs(array[(array != 0) & np.isfinite(array)])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.popxl.dtypes import as_array
 from tbuda_lab.popxl.environment import log, take_environment
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.executable import Executable
@@ -15,7 +16,7 @@ from tbuda_lab.popxl.ir import Ir
 from tbuda_lab.popxl.programs import program_of
 from tbuda_lab.popxl.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from tbuda_lab.popxl.tensor import Constant, Tensor, Variable
-from tbuda_lab.popxl.utils import DeviceDescription, as_array, product, to_device_count, to_numpy
+from tbuda_lab.popxl.utils import DeviceDescription, product, to_device_count, to_numpy
 
 d2hStreamBufferMaps = dict[DeviceToHostStream, np.ndarray]
 DEVICES = ("cpu", "ipu_model", "ipu_hw")

@@ -10,8 +10,9 @@ import torch
 
 from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.context import get_current_context
+from tbuda_lab.popxl.dtypes import as_array
 from tbuda_lab.popxl.errors import UndefinedValue
-from tbuda_lab.popxl.utils import as_array, product
+from tbuda_lab.popxl.utils import product
 
 if TYPE_CHECKING:
     from tbuda_lab.popxl.graph import Graph, Op

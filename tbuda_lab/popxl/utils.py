@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from tbuda_lab.popxl import dtypes
-from tbuda_lab.popxl.dtypes import dtype
+from tbuda_lab.popxl.dtypes import as_array, dtype
 from tbuda_lab.popxl.fp8_utils import host_pow2scale_cast_from_fp8 as host_pow2scale_cast_from_fp8
 from tbuda_lab.popxl.fp8_utils import host_pow2scale_cast_to_fp8 as host_pow2scale_cast_to_fp8
 
@@ -20,13 +19,6 @@ downcast_np_dtypes = {
     np.dtype(np.float64): np.dtype(np.float32),
 }
 """What 64-bit data become unless a program says otherwise."""
-
-
-def as_array(x: Any) -> np.ndarray:
-    """Anything that holds numbers as an array, without a copy where there is no need for one."""
-    if isinstance(x, torch.Tensor):
-        return x.detach().cpu().numpy()
-    return x if isinstance(x, np.ndarray) else np.asarray(x)
 
 
 def to_numpy(

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tbuda_lab.popxl.context import get_current_context
+from tbuda_lab.popxl.dtypes import as_array
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.graph import Graph, Op
 from tbuda_lab.popxl.ops.utils import check_in_graph
 from tbuda_lab.popxl.tensor import Tensor
-from tbuda_lab.popxl.utils import as_array
 
 
 class SiteInfo:

@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tbuda_lab.core.errors import InputError, TbudaError
+from tbuda_lab.widgets.handlers.lab.kernel_comm import Comm
 from tbuda_lab.widgets.protocol import hear_beside_cells
 
 TARGET = "tbuda_lab.session"
-
-
-class Comm(Protocol):
-    """The part of a kernel's comm that is used here."""
-
-    def send(self, data: Any = None, metadata: Any = None, buffers: Any = None) -> None: ...
-    def on_msg(self, callback: Callable[[Any], None] | None) -> None: ...
-    def on_close(self, callback: Callable[[Any], None] | None) -> None: ...
 
 
 Opener = Callable[[Comm, Mapping[str, Any]], None]

@@ -21,7 +21,7 @@ from tbuda_lab.core.session.compile_session import live_sessions
 from tbuda_lab.core.session.history import History
 from tbuda_lab.core.session.journal import JournalFile, read_journal, replay
 from tbuda_lab.dialects.program import read_programs
-from tbuda_lab.widgets.handlers.lab import Comm
+from tbuda_lab.widgets.handlers.lab.kernel_comm import Comm
 from tbuda_lab.widgets.handlers.session_hub import Hub, hub_of, hubs
 from tbuda_lab.widgets.protocol import dispatch
 from tbuda_lab.widgets.views.files import FileHub, image_frames, netlist_hub

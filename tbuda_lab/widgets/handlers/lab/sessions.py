@@ -15,8 +15,8 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.compile_session import CompileSession, on_session
 from tbuda_lab.widgets.handlers.edit_controller import BUSY, refusal
 from tbuda_lab.widgets.handlers.frames import session_diff_frame
-from tbuda_lab.widgets.handlers.lab import Comm
 from tbuda_lab.widgets.handlers.lab.documents import hub_by_id, unseen
+from tbuda_lab.widgets.handlers.lab.kernel_comm import Comm
 from tbuda_lab.widgets.handlers.session_hub import Hub, hubs, on_hub
 
 INTERVAL = 0.2  # s between two lists
