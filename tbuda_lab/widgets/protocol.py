@@ -51,15 +51,6 @@ def dispatch(hub: Hub, view: Listener, content: Mapping[str, Any]) -> None:
         view.post({"type": "edited", "ok": False, "text": reason}, [])
 
 
-def hear_beside_cells(comm: Any) -> None:
-    """Have the messages of a page handled in the subshell that the page names, so that they need not wait for cells.
-
-    ipykernel 7.4 hands them to the shell that was the last to send on the comm: that of the cell that shows a view.
-    """
-    if hasattr(comm, "_reply_subshell_for"):
-        comm._reply_subshell_for = lambda _data, subshell: subshell
-
-
 Maker = Callable[[Session, Mapping[str, Any]], list[Frame]]
 
 MAKERS: dict[str, Maker] = {}

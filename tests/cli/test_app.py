@@ -27,9 +27,10 @@ def test_version_and_module_entry() -> None:
     [
         ("from tbuda_lab.cli.app import build_parser; build_parser()", ("torch", "scipy", "pandas", "bokeh")),
         ("import tbuda_lab.core.session", ("torch._dynamo", "torch.export._trace", "sympy", "tbuda_lab.samba")),
+        ("import tbuda_lab.widgets", ("torch", "scipy", "tbuda_lab.core.session", "bokeh")),
     ],
 )
-def test_help_loads_no_torch_and_a_session_no_tracer(statement: str, unwanted: tuple[str, ...]) -> None:
+def test_help_and_widgets_load_no_torch_and_a_session_no_tracer(statement: str, unwanted: tuple[str, ...]) -> None:
     code = f"import sys; {statement}; print([name for name in {unwanted!r} if name in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout == "[]\n"

@@ -14,9 +14,10 @@ from tbuda_lab.core.errors import InputError, OutputError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
 from tbuda_lab.widgets.handlers import explore, exports, frames, placements, queries, runs
+from tbuda_lab.widgets.handlers.lab.kernel_comm import hear_beside_cells
 from tbuda_lab.widgets.handlers.session_hub import Hub, cell_number, hub_of
 from tbuda_lab.widgets.pictures import fragments, plots
-from tbuda_lab.widgets.protocol import dispatch, hear_beside_cells
+from tbuda_lab.widgets.protocol import dispatch
 
 HANDLER_MODULES = (queries, exports, frames, placements, explore, runs, plots)
 """Imported for the messages that they answer."""

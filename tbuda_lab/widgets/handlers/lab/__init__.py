@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tbuda_lab.core.errors import InputError, TbudaError
-from tbuda_lab.widgets.handlers.lab.kernel_comm import Comm
-from tbuda_lab.widgets.protocol import hear_beside_cells
+from tbuda_lab.widgets.handlers.lab.kernel_comm import Comm, hear_beside_cells
 
 TARGET = "tbuda_lab.session"
 
