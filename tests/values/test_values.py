@@ -55,6 +55,9 @@ def test_a_traced_graph_makes_of_special_values_what_torch_does(name: str) -> No
 
 ONNX = {
     "Relu": (),
+    "Sign": (),
+    "Resize": (np.array([], np.float32), np.array([1, 1.5, 2], np.float32)),
+    "CumSum exclusive": (np.array(2),),
     "Neg": (),
     "Softmax": (),
     "Clip": (np.float32(-1), np.float32(1)),
@@ -75,7 +78,8 @@ def test_special_values_are_onnxruntimes(name: str) -> None:
     kind = onnx.TensorProto.BOOL if name == "LessOrEqual" else onnx.TensorProto.FLOAT
     given = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 6, 12])
     made = onnx.helper.make_tensor_value_info("y", kind, None)
-    node = onnx.helper.make_node(name, ["x", *(s.name for s in stored)], ["y"])
+    attributes = {"exclusive": 1} if "exclusive" in name else {}
+    node = onnx.helper.make_node(name.split()[0], ["x", *(s.name for s in stored)], ["y"], **attributes)
     graph = onnx.helper.make_graph([node], "values", [given], [made], stored)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
     judge = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

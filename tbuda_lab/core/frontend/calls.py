@@ -133,6 +133,11 @@ class Calls:
         both = is_whole(dtype) and is_whole(self.dtype(value))
         return self.aten._to_copy(value, dtype=dtype) if both else value
 
+    def sign(self, x: Tensor) -> Tensor:
+        """As all but torch have it: NaN where x is, not 0."""
+        y: Tensor = self.aten.sign(x)
+        return self.aten.where(self.aten.ne(x, x), x, y) if self.dtype(x).is_floating_point else y
+
     def constant(self, value: Any, label: str | None = None) -> FoldedValue:
         """A number, array or tensor as an operand."""
         tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))

@@ -243,10 +243,7 @@ def reduce_precision(e: Equation) -> Any:
 
 @translates("sign")
 def sign(e: Equation) -> Any:
-    """NaN where x is; torch has 0 there."""
-    x = e.x()
-    y = e.aten.sign(x)
-    return e.aten.where(e.aten.ne(x, x), x, y) if e.dtype().is_floating_point else y
+    return e.calls.sign(e.x())
 
 
 @translates("shift_right_logical")

@@ -37,7 +37,6 @@ UNARY = {
     "Relu": "relu",
     "Round": "round",
     "Sigmoid": "sigmoid",
-    "Sign": "sign",
     "Sin": "sin",
     "Sinh": "sinh",
     "Softplus": "softplus",
@@ -86,6 +85,11 @@ for _op_type, _name in BINARY.items():
 
 def as_dtype(n: OnnxNode, x: Tensor, dtype: torch.dtype) -> Tensor:
     return x if n.calls.dtype(x) == dtype else n.aten._to_copy(x, dtype=dtype)
+
+
+@translates("Sign")
+def sign(n: OnnxNode) -> Any:
+    return n.calls.sign(n.x())
 
 
 @translates("Div")

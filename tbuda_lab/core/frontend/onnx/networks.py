@@ -432,7 +432,8 @@ def cum_sum(n: OnnxNode) -> Any:
     axis, x = axis_of(int(n.scalar(1, "axis")), n.rank()), n.x()
     backward = bool(n.attr("reverse", 0))
     x = n.aten.flip(x, [axis]) if backward else x
+    if n.attr("exclusive", 0):  # the sum before each: the sum less it would lose what is small beside it
+        size, behind = n.calls.shape(x)[axis], n.rank() - 1 - axis
+        x = n.aten.constant_pad_nd(n.aten.slice(x, axis, 0, size - 1), [*[0, 0] * behind, 1, 0], 0.0)
     y = as_dtype(n, n.aten.cumsum(x, axis), n.dtype())
-    if n.attr("exclusive", 0):
-        y = n.aten.sub(y, x)
     return n.aten.flip(y, [axis]) if backward else y

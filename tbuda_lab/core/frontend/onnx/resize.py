@@ -53,18 +53,28 @@ def resize(n: OnnxNode) -> Any:
         final = [dict((a, s) for a, s, _ in moved).get(d, shape[d]) for d in (2, 3)]
         if where == "align_corners" or min(final) > 1:
             return n.aten.upsample_bilinear2d(x, final, where == "align_corners")
-    if image and exact and mode == "nearest" and where == "asymmetric" and rounding == "floor":
-        return n.aten.upsample_nearest2d(x, [dict((a, s) for a, s, _ in moved).get(d, shape[d]) for d in (2, 3)])
+    sources = {a: _sources(shape[a], s, r, where, crops.get(a)) for a, s, r in moved}
+    if mode == "nearest":
+        at = {a: _nearest(source, rounding).clip(0, shape[a] - 1) for a, source in sources.items()}
+        repeats = all(np.array_equal(at[a], np.arange(s) * shape[a] // s) for a, s, _ in moved)
+        if image and exact and repeats and not crops:
+            return n.aten.upsample_nearest2d(x, [dict((a, s) for a, s, _ in moved).get(d, shape[d]) for d in (2, 3)])
     for axis, target, ratio in moved:
         n.calls.make_room((target, shape[axis]), torch.float64)
-        crop = crops.get(axis)
-        weights, outside = _resizing(n, shape[axis], target, ratio, mode, where, rounding, crop)
-        turned = n.aten.transpose(x, axis, rank - 1)
-        product = n.aten.matmul(turned, n.constant(torch.from_numpy(weights.T.copy()).to(torch.float32)))
+        source = sources[axis]
+        outside = np.zeros(target, bool) if axis not in crops else (source < 0) | (source > shape[axis] - 1)
+        if mode == "nearest":  # a product would spread an infinity over all
+            x = n.aten.index_select(x, axis, n.constant(torch.from_numpy(at[axis])))
+        weights = None if mode == "nearest" else _weights(n, source, shape[axis], ratio, mode)
+        if weights is None and not outside.any():
+            continue
+        x = n.aten.transpose(x, axis, rank - 1)
+        if weights is not None:
+            x = n.aten.matmul(x, n.constant(torch.from_numpy(weights.T.copy()).to(torch.float32)))
         if outside.any():
             value = n.constant(torch.tensor(float(n.attr("extrapolation_value", 0.0)), dtype=n.calls.dtype(x)))
-            product = n.aten.where(n.constant(torch.from_numpy(outside)), value, product)
-        x = n.aten.transpose(product, axis, rank - 1)
+            x = n.aten.where(n.constant(torch.from_numpy(outside)), value, x)
+        x = n.aten.transpose(x, axis, rank - 1)
     return x
 
 
@@ -74,34 +84,8 @@ def _crops(n: OnnxNode, axes: list[int]) -> dict[int, tuple[float, float]]:
     return {axis: (roi[k], roi[k + len(axes)]) for k, axis in enumerate(axes)}
 
 
-def _resizing(
-    n: OnnxNode,
-    size: int,
-    target: int,
-    scale: float,
-    mode: str,
-    where: str,
-    rounding: str,
-    crop: tuple[float, float] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(wanted, given) weights of the pixels of one dim, and which of those wanted lie outside of the image. crop: the
-    part of it that is kept."""
-    weights, source = _weights(n, size, target, scale, mode, where, rounding, crop)
-    none = np.zeros(target, bool)
-    return weights, none if crop is None else (source < 0) | (source > size - 1)
-
-
-def _weights(
-    n: OnnxNode,
-    size: int,
-    target: int,
-    scale: float,
-    mode: str,
-    where: str,
-    rounding: str,
-    crop: tuple[float, float] | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The weights, and where each pixel is read."""
+def _sources(size: int, target: int, scale: float, where: str, crop: tuple[float, float] | None) -> np.ndarray:
+    """Where each pixel of one dim is read. crop: the part of it that is kept."""
     out = np.arange(target, dtype=np.float64)
     if where == "align_corners":
         source = out * ((size - 1) / (scale * size - 1)) if target > 1 else out * 0
@@ -118,16 +102,23 @@ def _weights(
         source = size / 2 * (1 - adjustment) + (out + 0.5) / scale - 0.5
     else:
         source = (out + 0.5) / scale - 0.5
+    return source
+
+
+def _nearest(source: np.ndarray, rounding: str) -> np.ndarray:
+    whole: np.ndarray = {
+        "round_prefer_floor": np.ceil(source - 0.5),
+        "round_prefer_ceil": np.floor(source + 0.5),
+        "floor": np.floor(source),
+        "ceil": np.ceil(source),
+    }[rounding]
+    return whole.astype(np.int64)
+
+
+def _weights(n: OnnxNode, source: np.ndarray, size: int, scale: float, mode: str) -> np.ndarray:
+    """(wanted, given) weights of the pixels of one dim."""
+    target = len(source)
     weights = np.zeros((target, size))
-    if mode == "nearest":
-        at = {
-            "round_prefer_floor": np.ceil(source - 0.5),
-            "round_prefer_ceil": np.floor(source + 0.5),
-            "floor": np.floor(source),
-            "ceil": np.ceil(source),
-        }[rounding]
-        weights[np.arange(target), at.astype(int).clip(0, size - 1)] = 1
-        return weights, source
     low = np.floor(source)
     part = source - low
     stretch = min(scale, 1.0) if n.attr("antialias", 0) else 1.0  # a filter that is wider where the image shrinks
@@ -147,7 +138,7 @@ def _weights(
         at = (low + k).astype(int)
         inside = (at >= 0) & (at < size)
         np.add.at(weights, (np.arange(target), at.clip(0, size - 1)), np.where(inside | (not outside), weight, 0.0))
-    return (weights / weights.sum(1, keepdims=True) if outside else weights), source
+    return weights / weights.sum(1, keepdims=True) if outside else weights
 
 
 def _triangle(d: np.ndarray) -> np.ndarray:

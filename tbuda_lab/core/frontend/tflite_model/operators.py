@@ -243,10 +243,7 @@ def floor_div(o: Operator) -> Any:
 
 @translates("SIGN")
 def sign(o: Operator) -> Any:
-    """NaN where x is; torch has 0 there."""
-    x = o.x()
-    y = o.aten.sign(x)
-    return o.aten.where(o.aten.ne(x, x), x, y) if o.calls.dtype(x).is_floating_point else y
+    return o.calls.sign(o.x())
 
 
 @translates("ADD_N")
