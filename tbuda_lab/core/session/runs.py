@@ -147,7 +147,8 @@ class Runs:
     def __init__(self, state: SessionState, compiles: Compiles, training: Training) -> None:
         self._state, self._compiles, self._training = state, compiles, training
         self._timelines: Timelines | None = None
-        self._runs_by_elements = False
+        self._by_elements: Graph | None = None
+        """The trace of which it is known that batches run element by element."""
 
     def timeline(self, batch: int = 1, per_run: int | None = None) -> EpochTrace:
         """See `Session.timeline`."""
@@ -181,16 +182,21 @@ class Runs:
     def _refuse_mixed(self, graph: Graph, samples: Sequence[Any]) -> None:
         """Raise `InputError` for a batch of a model that was traced on one element and that mixes them (a softmax or a
         mean along dim 0): element by element it would answer something else."""
-        if self._state.modules is not None or self._runs_by_elements:
+        if self._state.modules is not None or self._by_elements is graph:
+            return
+        first = self._state.sample_inputs
+        if first is not None and cut_inputs(graph, frontend.feeds(graph, first)):
+            self._by_elements = graph  # the trace has told it of a batch
             return
         for sample in samples:
             feed = frontend.feeds(graph, sample)
             if not (cut := cut_inputs(graph, feed)):
                 continue
-            self._runs_by_elements, same_answers = frontend.runs_by_elements(self._state.model, sample, graph, cut)
-            if self._runs_by_elements:
+            of_any, of_these = frontend.runs_by_elements(self._state.model, sample, graph, cut)
+            if of_any:
+                self._by_elements = graph
                 return
-            if not same_answers:
+            if not of_these:
                 count = feed[cut[0]].shape[0]
                 raise InputError(
                     f"input {cut[0]!r} holds {count} elements of a model that was traced on 1 and that answers a "
