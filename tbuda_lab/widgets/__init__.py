@@ -10,6 +10,7 @@ from tbuda_lab.widgets.handlers import lab
 _HOMES = {
     "handlers.exports": ("export_image", "export_plots", "export_report", "image_svg"),
     "report": ("report_html", "write_report"),
+    "views.base": ("keep_in_step",),
     "views.cluster": ("ClusterView",),
     "views.diff": ("DiffView", "diff"),
     "views.explore": ("ExploreView",),

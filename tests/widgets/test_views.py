@@ -60,6 +60,28 @@ def test_bring_up_traces_places_runs_and_verifies() -> None:
     assert widget.hub.frames["summary"].meta["device"] == "n150: 9 rows × 8 columns, 1 row harvested"
 
 
+def test_views_of_two_models_keep_their_selections_in_step(session: Session) -> None:
+    """By the names that both have; what one alone has leaves the other as it is."""
+    other = Session(*perceptron(), "n150", name="other")
+    ours, theirs = (set(s.compile().placement.ops) for s in (session, other))
+    own, both = next(iter(ours - theirs)), Session(*perceptron(), "grayskull", name="both")
+    both.compile()
+    shared = next(iter(theirs))
+    first, second, third = views.GraphView(session), views.GraphView(other), views.EpochGrid(both)
+    end = base.keep_in_step(first, second, third)
+    second.select(shared)
+    assert third.selected == (shared,)
+    third.select(shared, "nowhere")
+    assert second.selected == (shared,)
+    first.select(own)
+    assert second.selected == (shared,)
+    third.select()
+    assert second.selected == first.selected == ()
+    end()
+    second.select(shared)
+    assert third.selected == ()
+
+
 def test_a_view_that_says_hello_gets_status_and_its_frames(session: Session, sent: Any) -> None:
     grid = views.EpochGrid(session)
     grid.receive(grid, {"type": "hello", "have": {}}, [])

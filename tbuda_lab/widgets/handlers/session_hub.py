@@ -389,6 +389,13 @@ class Hub:
         with self._lock:
             return dict(self._frames)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What can be selected: ops and the nodes of graphs that there are frames of."""
+        columns = (("ops", "op_name"), ("graph:traced", "node_name"), ("graph:lowered", "node_name"))
+        frames = self.frames
+        return frozenset(name for key, column in columns if key in frames for name in frames[key].text(column))
+
     def bring_up_to_date(self, view: Listener, have: dict[str, int]) -> None:
         """Send a view the status and every frame newer than what it has."""
         with self._lock:

@@ -4,7 +4,8 @@ linked."""
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import anywidget
@@ -40,6 +41,37 @@ class StaticView:
 
     def __repr__(self) -> str:
         return self.text
+
+
+def keep_in_step(*views: View) -> Callable[[], None]:
+    """What is selected in one of these views is selected in the others, which may be of other sessions: two models side
+    by side. Names that a model lacks are left out; where it has none of them its selection stays. Returns what ends
+    this."""
+    hubs = list(dict.fromkeys(view.hub for view in views))
+    passing = threading.local()  # a selection that was handed on is not handed back
+
+    def hear(hub: Hub) -> Callable[[], None]:
+        def hand_on(names: tuple[str, ...]) -> None:
+            if getattr(passing, "on", False):
+                return
+            passing.on = True
+            try:
+                for other in hubs:
+                    there = list(filter(other.names.__contains__, names))
+                    if other is not hub and (there or not names):
+                        other.select(there)
+            finally:
+                passing.on = False
+
+        return hub.on_selected(hand_on)
+
+    ends = [hear(hub) for hub in hubs]
+
+    def end() -> None:
+        for stop in ends:
+            stop()
+
+    return end
 
 
 def _bundle() -> str:
