@@ -69,7 +69,7 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
     place: dict[int, str] = {}
     free: dict[bool, list[int]] = {False: [], True: []}  # buffers of full length, and of one tile
     most = 0
-    result: list[SubStep] = []
+    steps: list[SubStep] = []
     spread = dict(op.spread)
     reads = [(ref, k) for k, (_, refs, _, _) in enumerate(op.steps) for ref in refs if ref >= 0]
     first_of, last_of = dict(reversed(reads)), dict(reads)
@@ -95,7 +95,7 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
             free[j in op.narrow].append(int(place[j].removeprefix("intermed")))
         for pool in free.values():
             pool.sort()
-        result.append(
+        steps.append(
             SubStep(
                 fn,
                 names,
@@ -110,7 +110,7 @@ def plan(op: HwFused, arch: str) -> tuple[SubStep, ...]:
                 tuple(place[j] for j in repeated),
             )
         )
-    return tuple(result)
+    return tuple(steps)
 
 
 def _readers(op: HwFused) -> dict[int, list[int]]:

@@ -336,17 +336,17 @@ def pad(ctx: LoweringContext, op: ops.Pad, operands: list[TileValue], shape: Sha
     pads = [tuple(p) for p in op.pads]
     value = float(op.value)
     inner = [i for i, p in enumerate(pads) if p != (0, 0)]
-    result = x
+    y = x
     for dim in inner:
         before, after = pads[dim]
-        grown = list(result.shape)
+        grown = list(y.shape)
         grown[dim] += before + after
-        result = _pad_dim(ctx, result, tuple(grown), dim, before)
+        y = _pad_dim(ctx, y, tuple(grown), dim, before)
     if value != 0.0:
         frame = np.full(shape, value, np.float32)
         frame[tuple(slice(b, b + n) for (b, _), n in zip(pads, x.shape, strict=True))] = 0.0
-        result = ctx.emit(HwBinary("add"), [result, ctx.constant(frame, shape)], shape)
-    return result
+        y = ctx.emit(HwBinary("add"), [y, ctx.constant(frame, shape)], shape)
+    return y
 
 
 def _pad_dim(ctx: LoweringContext, x: TileValue, shape: Shape, dim: int, before: int) -> TileValue:

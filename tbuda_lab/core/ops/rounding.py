@@ -152,8 +152,8 @@ def _power_of_two(x: Tensor, mode: str) -> Tensor:
     else:
         raised = lower + (mantissa >= 0.75).int()
     raised = torch.where(x == 0, torch.full_like(raised, -127), raised).clamp(-127, 127)
-    result = torch.ldexp(torch.ones((), dtype=torch.float64), raised).float()
-    return torch.where(x.isnan() | x.isinf(), torch.full_like(result, torch.nan), result)
+    power = torch.ldexp(torch.ones((), dtype=torch.float64), raised).float()
+    return torch.where(x.isnan() | x.isinf(), torch.full_like(power, torch.nan), power)
 
 
 __all__ = ["FORMATS", "Bitcast", "RoundFloat", "RoundWhole"]

@@ -388,9 +388,9 @@ class ScatterRows(NdOp):
 
     def evaluate(self, x: Tensor) -> Tensor:
         at = torch.from_numpy(self.index.array.astype("int64"))
-        result = torch.nonzero(at >= 0)[:, 0]
+        source_rows = torch.nonzero(at >= 0)[:, 0]
         y = x.new_zeros((*x.shape[:-2], self.rows, x.shape[-1]))
-        return y.index_add(-2, at[result], x.index_select(-2, result))
+        return y.index_add(-2, at[source_rows], x.index_select(-2, source_rows))
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         return b.op(GatherRows(self.index), g)
@@ -412,9 +412,9 @@ class SumRows(NdOp):
         return (*x[:-2], self.rows, x[-1])
 
     def evaluate(self, x: Tensor) -> Tensor:
-        result, source = torch.from_numpy(self.pairs.array.astype("int64")).unbind(1)
+        target, source = torch.from_numpy(self.pairs.array.astype("int64")).unbind(1)
         y = x.new_zeros((*x.shape[:-2], self.rows, x.shape[-1]))
-        return y.index_add(-2, result, x.index_select(-2, source))
+        return y.index_add(-2, target, x.index_select(-2, source))
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:
         return b.op(SumRows(Payload(np.ascontiguousarray(self.pairs.array[:, ::-1])), b.shape(x[0])[-2]), g)

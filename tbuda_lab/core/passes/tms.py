@@ -161,11 +161,11 @@ class Shuffle:
             return []
         form = self.merge_factors()
         if len(form.inputs) >= 2 and len(form.outputs) >= 2:
-            result = _tile_moves(form)
-            if result is None and not form.is_reshape:
-                result = _tile_moves(form, ragged=True)
-            if result is not None:
-                return result
+            moves = _tile_moves(form)
+            if moves is None and not form.is_reshape:
+                moves = _tile_moves(form, ragged=True)
+            if moves is not None:
+                return moves
         return form.reshape_and_transposes()
 
     def reshape_and_transposes(self) -> list[Op]:

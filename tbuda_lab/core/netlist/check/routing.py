@@ -119,9 +119,9 @@ def into_queue(c: CheckContext, q: Queue) -> Issues:
         )
     if op.untilize_output or not (_sound(op) and _buffered(op) and _sound(q)):
         return
-    result = _verdict(edge_to_queue(op, q, max(1, c.input_count(op)), c.facts.arch, _ANY)).rule
-    if result and result not in _OF_OPS:
-        yield "grid_size", f"op {op.name!r} fills it: {result.text} ({result.label})", result.fix
+    refusal = _verdict(edge_to_queue(op, q, max(1, c.input_count(op)), c.facts.arch, _ANY)).rule
+    if refusal and refusal not in _OF_OPS:
+        yield "grid_size", f"op {op.name!r} fills it: {refusal.text} ({refusal.label})", refusal.fix
 
 
 @rule("N5", "netlist", "route")

@@ -115,10 +115,10 @@ def _judge_lists(edge: RoutedEdge, seen: OperandView, after: tuple[int, int, int
     if in_phases:
         padding = [step for step in edge.steps if step[0] == "pad"]
         pad = (edge.pad[0] + sum(p[1] for p in padding), edge.pad[1] + sum(p[2] for p in padding))
-        result = phases(chain, slots, (after[1], after[2]), pad, seen, reader.kernel_broadcast)
-        if int(result.rule):
-            return EdgeVerdict(RouteRule(int(result.rule)))
-        steps = int(result.rows), int(result.columns)
+        stack = phases(chain, slots, (after[1], after[2]), pad, seen, reader.kernel_broadcast)
+        if int(stack.rule):
+            return EdgeVerdict(RouteRule(int(stack.rule)))
+        steps = int(stack.rows), int(stack.columns)
     if not small:
         return EdgeVerdict(RouteRule.OK, huge=True)
     if pipes is None:

@@ -200,15 +200,15 @@ def _elements(tiles: npt.NDArray[np.float32], used: I64) -> tuple[I64, I64, I64,
 
 def _hop(step: I64, start: I64, count: I64) -> I64:
     """`count` times `step`, from `start`; arrays of one shape."""
-    result = start.copy()
+    at = start.copy()
     left = count.copy()
     while left.size and int(left.max()) > 0:
         odd = (left & 1) == 1
-        result[odd] = step[result[odd]]
+        at[odd] = step[at[odd]]
         left >>= 1
         if int(left.max()) > 0:
             step = step[step]
-    return result
+    return at
 
 
 def _strips(

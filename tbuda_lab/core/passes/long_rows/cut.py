@@ -69,12 +69,12 @@ class Cut:
         if isinstance(op, Reduce):  # over rows, or what is above them
             op = dataclasses.replace(op, dim=pieces.dim(op.dim))
         if isinstance(op, GatherRows) and pieces.kind == "matrix":
-            result = pick(r.builder(node), names[0], -3, op.index.array)
+            name_of_pieces = pick(r.builder(node), names[0], -3, op.index.array)
         else:
             move = pieces.move(node, self.graph[node.sources[0]].shape) if isinstance(op, ROW_MOVES) else None
-            result = r.keep(node, move or op, tuple(names))
-        self.at[node.name] = result, after(node, states)
-        return result
+            name_of_pieces = r.keep(node, move or op, tuple(names))
+        self.at[node.name] = name_of_pieces, after(node, states)
+        return name_of_pieces
 
     def _operand(self, r: Rewriter, node: Node, port: int, source: str, pieces: Pieces) -> tuple[str, str | None]:
         if source in self.chosen and source not in self.narrow:

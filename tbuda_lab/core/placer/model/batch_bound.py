@@ -370,8 +370,8 @@ def _op_within(problem: Problem, op: int) -> _OpWithin:
     fewest = np.minimum.accumulate(price, axis=1)
 
     def least(values: np.ndarray) -> np.ndarray:
-        result: np.ndarray = np.minimum.accumulate(values + price, axis=1) - fewest
-        return result
+        lowest: np.ndarray = np.minimum.accumulate(values + price, axis=1) - fewest
+        return lowest
 
     steps = (np.maximum(0.0, np.floor(cycles * part(profile, rows)) - 1.0) for part in (first_part, last_part))
     first, last = steps

@@ -281,18 +281,18 @@ def chips_of(problem: Problem, segments: Sequence[Segment]) -> list[int]:
     costs: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, np.int64), np.zeros(0))] * len(problem.order)
     for segment in segments:
         costs[segment.first] = (np.array([segment.last]), np.array([epoch_cost(problem, segment)]))
-    result = divide(costs, rules(problem))
+    pipeline = divide(costs, rules(problem))
     beside = problem.device.arch == "grayskull"  # chips without links are numbered from 0 without gaps (rule N12)
-    if result is None:
+    if pipeline is None:
         # pins that go back and forth between chips make no pipeline: an epoch then stays where the one before it is
         chips: list[int] = []
         for pin in pinned:
             chips.append(pin if pin is not None else chips[-1] if chips else order[0 if beside else -1])
         return chips
-    top = result[-1][2]
+    top = pipeline[-1][2]
     # a pipeline that needs fewer stages than there are chips ends on the last chip, unless pins say where it is
     spare = 0 if beside or any(p is not None for p in pinned) else len(order) - 1 - top
-    return [order[stage + spare] for _, _, stage in result]
+    return [order[stage + spare] for _, _, stage in pipeline]
 
 
 def temporal_epochs(chips: Sequence[int], arch: str, directions: Sequence[str] = ()) -> list[int]:
@@ -397,7 +397,7 @@ def out_of_reach(
         return {}
     users = graph.users()
     copied = () if phases(graph) else (NodeKind.PARAMETER, NodeKind.CONSTANT)
-    result: dict[str, dict[int, list[str]]] = {}
+    readers_of: dict[str, dict[int, list[str]]] = {}
     for node in graph:
         if node.kind in copied:
             continue
@@ -408,8 +408,8 @@ def out_of_reach(
                 readers.setdefault(placed[user].chip, []).append(user)
         far = node.name in placed and any(abs(chip - placed[node.name].chip) > 1 for chip in readers)
         if len(readers) > 1 or far:
-            result[node.name] = {chip: list(dict.fromkeys(readers[chip])) for chip in sorted(readers)}
-    return result
+            readers_of[node.name] = {chip: list(dict.fromkeys(readers[chip])) for chip in sorted(readers)}
+    return readers_of
 
 
 def check_reach(graph: Graph, placed: Mapping[str, OpPlacement], device: DeviceSpec) -> None:

@@ -13,9 +13,9 @@ class CoreGrid:
         self.mask = [0] * rows
 
     def copy(self) -> CoreGrid:
-        result = CoreGrid(self.rows, self.cols)
-        result.mask = list(self.mask)
-        return result
+        grid = CoreGrid(self.rows, self.cols)
+        grid.mask = list(self.mask)
+        return grid
 
     def starts(self, height: int, width: int) -> list[int]:
         """For every row, the bitmask of columns where a rectangle of that size may start (its top left core)."""

@@ -75,17 +75,17 @@ def _reorder(graph: Graph, order: tuple[str, ...], pairs: list[tuple[str, str]])
     waiting = {n: len(s) for n, s in before.items()}
     ready = [number[n] for n, count in waiting.items() if not count]
     heapq.heapify(ready)
-    result: list[str] = []
+    new_order: list[str] = []
     while ready:
         name = order[heapq.heappop(ready)]
-        result.append(name)
+        new_order.append(name)
         for other in after[name]:
             waiting[other] -= 1
             if not waiting[other]:
                 heapq.heappush(ready, number[other])
-    if len(result) == len(order):
-        return tuple(result)
-    stuck = set(order) - set(result)
+    if len(new_order) == len(order):
+        return tuple(new_order)
+    stuck = set(order) - set(new_order)
     first, second = next((a, b) for a, b in pairs if a in stuck and b in stuck and _leads(before, b, a))
     text = f"{first} cannot run before {second}: its operands, or another constraint, wait for {second}"
     raise OverrideError(
@@ -149,9 +149,9 @@ def _pair_up(graph: Graph, order: list[str]) -> tuple[str, ...]:
     for sparse in order:
         if sparse in pairs:
             before.setdefault(pairs[sparse], []).append(sparse)
-    result: list[str] = []
+    new_order: list[str] = []
     for name in order:
         if name not in pairs:
-            result.extend(before.get(name, ()))
-            result.append(name)
-    return tuple(result)
+            new_order.extend(before.get(name, ()))
+            new_order.append(name)
+    return tuple(new_order)

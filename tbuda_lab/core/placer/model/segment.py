@@ -197,7 +197,7 @@ def _repair_two(
     # the pair whose producer takes the fewest cores has the rows of all others
     alone = {row for row in max((rows for _, _, rows in pairs), key=len) if book.check(op, row)}
     book.refused = refused
-    result: tuple[dict[int, int], int] | None = None
+    best: tuple[dict[int, int], int] | None = None
     last: tuple[int, int] | None = None  # a pair passed over after the last refusal
     for other, more, rows in pairs if alone else pairs[-1:]:
         rows = [row for row in rows if more + beyond[row] < extra]
@@ -211,8 +211,8 @@ def _repair_two(
             if row not in alone:
                 last = other, row
             elif book.check(op, row):
-                result = {producer: other, op: row}, more + beyond[row]
-                extra = result[1]
+                best = {producer: other, op: row}, more + beyond[row]
+                extra = best[1]
                 break
             else:
                 last = None
@@ -221,7 +221,7 @@ def _repair_two(
         book.rows[producer] = last[0]
         book.check(op, last[1])
     book.rows[producer] = old_row
-    return result
+    return best
 
 
 def measure(problem: Problem, first: int, last: int, rows: Mapping[int, int]) -> tuple[int, int, EpochLoad]:
