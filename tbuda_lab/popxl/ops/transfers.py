@@ -27,7 +27,7 @@ def host_load(h2d_stream: HostToDeviceStream, name: str | None = None) -> Tensor
         h2d_stream.shape,
         h2d_stream.dtype,
         {"stream": h2d_stream},
-        name=name or f"{h2d_stream.tensor_id}_hostload",
+        name=f"{own}_hostload",
     )
 
 
