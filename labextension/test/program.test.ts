@@ -50,6 +50,32 @@ describe('the graphs of an Ir', () => {
     expect(store.epoch).toBe(2);
   });
 
+  it('are drawn with what runs each op; the table leads to the picture, and the picture to the table', () => {
+    const { element, store } = view({ record: ir });
+    expect(element.querySelector('[data-tb-view=irgraph]')).toBeNull();
+    const texts = { node_name: ['y.z', 'y.z (2)', 'n'], node_label: ['z', 'z', 'n'], node_type: ['Add', 'Add', 'TopK'], node_shape: ['', '', ''],
+      node_why: ['', '', 'order statistics'], node_segments: ['0 2', '0 2', ''], node_op: ['z', 'z', 'n'], node_graph: ['layer(1)', 'layer(1)', 'main graph'],
+      node_calls: ['', '', ''], node_location: ['a.py:1', 'a.py:1', 'a.py:4'], node_module: ['layer(1)', 'layer(1) #2', ''], group_path: [''], group_label: [''], group_class: [''] };
+    const numbers = { node_kind: [3, 3, 3], node_group: [0, 0, 0], node_chars: [1, 1, 1], node_place: [0, 0, 1], group_parent: [-1], group_leaves: [3], group_repeats: [0], group_chars: [0],
+      item_kind: [0, 0, 0], item_ref: [0, 1, 2], item_rank: [0, 1, 2], item_order: [0, 0, 0], item_group: [0, 0, 0], seg_group: [], seg_source: [], seg_target: [], seg_net: [] };
+    store.put(handFrame('irgraph', { places: ['grid', 'host'], open: [0] }, [
+      ...Object.entries(numbers).map(([name, values]): [string, string, number[]] => [name, 'i4', values]),
+      ...Object.entries(texts).map(([name, values]): [string, string, string[]] => [name, 'text', values])]));
+    const buttons = all(element, '[data-tb-action=show-op]');
+    expect(buttons.map(b => b.textContent)).toEqual(['y', 'n', 'z']);
+    buttons[2]!.click();
+    const chosen = element.querySelector<HTMLElement>('.tb-program-chosen')!;
+    expect(chosen.textContent).toContain('z (Add)');
+    expect(chosen.textContent).toContain('2 calls');
+    expect(all(element, 'tr[data-tb-op].tb-now').map(row => row.dataset['tbOp'])).toEqual(['z']);
+    all(chosen, '[data-tb-action=segment]')[1]!.click();
+    expect(store.epoch).toBe(2);
+    buttons[1]!.click();
+    expect(chosen.textContent).toContain('order statistics');
+    buttons[0]!.click(); // a call has a group and no node
+    expect(chosen.textContent).toBe('');
+  });
+
   it('say their steps in words', () => {
     const { element } = view({ record: ir, steps: [
       { step: 'load_stream', stream: 's', slot: 'x' }, { step: 'host_op', kind: 'TopK', ins: ['x'], outs: ['n'] },

@@ -22,7 +22,8 @@ from tbuda_lab.core.device import ARCHS, BOARDS
 from tbuda_lab.core.epochsim import batch_time
 from tbuda_lab.core.errors import Diagnostic, InputError, TbudaError
 from tbuda_lab.core.files import Budget, atomic_file, parse_json, parse_npy
-from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.frames import Frame, graph_frame
+from tbuda_lab.core.frames.frame import Strings
 from tbuda_lab.core.frontend.inputs import elements
 from tbuda_lab.core.graph import Graph, GraphError, NodeKind, parse_graph, print_graph
 from tbuda_lab.core.graph.phases import direction_of, forward_part, netlist_part
@@ -46,6 +47,7 @@ from tbuda_lab.dialects.host_program import (
     execute,
     steps_of,
 )
+from tbuda_lab.dialects.realisation import KINDS
 from tbuda_lab.dialects.replicas import (
     MODES,
     Replica,
@@ -150,7 +152,8 @@ KIND_OF = {"fwd": "fwd", "bwd": "bckwd", "opt": "opt"}
 class GraphProgram:
     """One graph of a program. sample: an input of the traced graph by its name; netlist: SHA-256 of the netlist that
     was compiled; losses: positions of the outputs at which the backward pass begins; notes: what there is to say, shown
-    in the workbench; record: what a dialect tells of a program of several graphs (`popxl.programs.record_of`)."""
+    in the workbench; record: what a dialect tells of a program of several graphs (`popxl.programs.record_of`); drawn:
+    those graphs as one (`popxl.drawing.drawn_graph`)."""
 
     name: str
     mapping: str
@@ -167,6 +170,7 @@ class GraphProgram:
     notes: tuple[str, ...] = ()
     losses: tuple[int, ...] = ()
     record: Mapping[str, Any] | None = None
+    drawn: Graph | None = None
 
     @property
     def trains(self) -> bool:
@@ -470,6 +474,29 @@ def program_frame(program: GraphProgram, result: CompileResult, graphs: Sequence
     if program.record is not None:
         meta["record"] = {**program.record, "segments": _with_epochs(program.record["segments"], result)}
     return Frame("program", meta)
+
+
+PLACES = (*KINDS, "called", "left out", "variable")
+"""Where an op of a drawn program runs: as its realisation says; a call, what nothing reads, and what is no op."""
+VARIABLE = {"runs": "variable", "why": "", "segments": (), "op": "", "graph": "main graph", "calls": ()}
+
+
+def drawn_frame(graph: Graph) -> Frame:
+    """The frame "irgraph": that of a graph, and for every node where its op runs (`node_place`, a number of
+    `meta["places"]`), why, its segments, its line, and the op with the graph that has it."""
+    frame = graph_frame(graph, "ir", every_group=True)
+    names = frame.text("node_name")
+    facts = [graph[name].attrs.get("told", VARIABLE) for name in names]
+    strings = Strings(frame.strings)
+    columns = {
+        "node_place": np.array([PLACES.index(f["runs"]) for f in facts], dtype="u1"),
+        "node_why": strings.column(f["why"] for f in facts),
+        "node_segments": strings.column(" ".join(map(str, f["segments"])) for f in facts),
+        "node_op": strings.column(f["op"] for f in facts),
+        "node_graph": strings.column(f["graph"] for f in facts),
+        "node_calls": strings.column("\n".join(f["calls"]) for f in facts),
+    }
+    return Frame("irgraph", {**frame.meta, "places": PLACES}, {**frame.columns, **columns}, strings.table)
 
 
 def _with_epochs(segments: Sequence[Mapping[str, Any]], result: CompileResult) -> list[dict[str, Any]]:

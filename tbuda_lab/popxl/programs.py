@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frontend.torch_model.provenance import short_path
 from tbuda_lab.dialects.program import GraphProgram, netlist_digest
+from tbuda_lab.popxl.drawing import drawn_graph
 from tbuda_lab.popxl.executable import Executable
 from tbuda_lab.popxl.graph import Graph, Op
 from tbuda_lab.popxl.lowering.report import entries_by_op
@@ -39,13 +41,12 @@ def program_of(executable: Executable) -> GraphProgram:
         {node.name: torch.zeros(node.shape) for node in result.graph.inputs},
         executable.ir.replication_factor,
         record=record_of(executable),
+        drawn=drawn_graph(executable.ir, facts_of(executable)),
     )
 
 
-def record_of(executable: Executable) -> dict[str, Any]:
-    """Plain data: "graphs" with their ops and what became of each, "segments" with what cut them, "streams", "buffers",
-    "variables" and "replicas"."""
-    ir = executable.ir
+def facts_of(executable: Executable) -> Callable[[Op], dict[str, Any]]:
+    """What became of an op, as plain data."""
     entries = entries_by_op(executable.blocks, executable.folded)
     segments: dict[Op, list[int]] = {}
     for part in executable.parts:
@@ -67,6 +68,14 @@ def record_of(executable: Executable) -> dict[str, Any]:
             "calls": [g.id for g in op.calls],
             "segments": segments.get(op, []),
         }
+
+    return told
+
+
+def record_of(executable: Executable) -> dict[str, Any]:
+    """Plain data: "graphs" with their ops and what became of each, "segments" with what cut them, "streams", "buffers",
+    "variables" and "replicas"."""
+    ir, told = executable.ir, facts_of(executable)
 
     def graph(g: Graph) -> dict[str, Any]:
         ends = {"inputs": [t.name for t in g.inputs], "outputs": [t.name for t in g.outputs]}

@@ -204,3 +204,37 @@ def test_an_ir_opens_with_its_graphs_segments_and_streams() -> None:
     assert [o["calls"] for o in main["ops"] if o["type"] == "Call"] == [[called["id"]]]
     html = view.static().html
     assert "rounding" in html and "segment 1" in html and "exchange" in html
+
+
+def test_an_ir_is_drawn_with_a_group_for_each_call() -> None:
+    """Call sites, turns and branches are groups, also of one op; what runs an op stands with it; the workbench shows
+    the Ir and leaves the run to its Session."""
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        x, v = (popxl.variable(np.ones((3, 4), np.float32), name=n) for n in "xv")
+        layer = ir.create_graph(lambda x, v: ops.tanh(x) * v, x, v)
+        one = ir.create_graph(lambda x: ops.exp(x), x)
+        (y,) = ops.call(layer, x, v)
+        (y,) = ops.call(layer, y, v)
+        (y,) = ops.repeat(one, 3, y)
+        inside = ir.create_graph(lambda x: ops.call(one, x + x)[0], x)
+        (y,) = ops.conditional(ops.greater(ops.sum(y), popxl.constant(0.0)), one, inside, [y], [y])
+        out = popxl.d2h_stream(y.shape, y.dtype, "out")
+        ops.host_store(out, ops.floor(y))
+    session = popxl.Session(ir, "ipu_model")
+    work = BringUp(session).wait(120)
+    frame = work.hub.frames["irgraph"]
+    groups = [path.rsplit("_", 1)[-1] for path in frame.text("group_path")[1:]]
+    assert groups == ["subgraph(0)", "subgraph(0) #2", "subgraph(1) × 3", "subgraph(1)", "subgraph(3)", "subgraph(1)"]
+    words = [said.split(" ")[0] for said in frame.text("group_class")[1:]]
+    assert words == ["Call", "Call", "Loop", "If", "If", "Call"]
+    places = [frame.meta["places"][k] for k in frame.columns["node_place"]]
+    by_name = dict(zip(frame.text("node_name"), places, strict=True))
+    assert by_name["floor_out"] == "host" and by_name["HostStore"] == "program" and by_name["x"] == "variable"
+    homes = [h for h, op in zip(frame.columns["node_group"], frame.text("node_op"), strict=True) if op == "exp_out"]
+    assert homes == [3, 4, 6]
+    assert "Floor" in ProgramView(work.session).static().html
+    assert work.session.run() == [[]]  # nothing comes out of its parts
+    work.hub.start()
+    with pytest.raises(InputError, match="its Session runs it"):
+        work.wait(120)

@@ -1,5 +1,6 @@
 /** The host program of a dialect's graph: replicas side by side in time, sections, steps, and the graphs to choose from. */
-import { withThousands, h, svg } from './dom.js';
+import { factList, withThousands, h, svg } from './dom.js';
+import { type Chosen, IrGraph } from './irgraph.js';
 import type { Store } from './store.js';
 
 interface Section {
@@ -77,12 +78,16 @@ export class ProgramView {
   private readonly body = h('div', { class: 'tb-program-body', tabindex: 0 });
   private readonly stops: (() => void)[] = [];
   private mode = '';
+  /** The graphs of an Ir drawn, and the op chosen in them; both stay when the rest is written anew. */
+  private drawn: IrGraph | null = null;
+  private segments: Ir['segments'] = [];
+  private readonly chosen = h('div', { class: 'tb-program-chosen', 'aria-live': 'polite' });
 
   constructor(private readonly store: Store) {
     this.element = h('section', { class: 'tb-view tb-program', 'data-tb-view': 'program', 'aria-label': 'Host program' }, this.bar, this.body);
     this.stops.push(
       store.on('frame', key => {
-        if (key === 'program') this.render();
+        if (key === 'program' || key === 'irgraph') this.render();
       }),
       store.on('epoch', () => this.mark()));
     this.render();
@@ -90,6 +95,7 @@ export class ProgramView {
 
   dispose(): void {
     this.stops.forEach(stop => stop());
+    this.drawn?.dispose();
   }
 
   private get program(): Program | null {
@@ -115,9 +121,10 @@ export class ProgramView {
         this.render();
       })] : []),
       h('span', {}, `${program.mapping} · ${program.replicas} ${program.replicas === 1 ? 'device' : 'replicas'} · ${withThousands(Math.round(program.timelines[this.mode]!.cycles))} cycles per run`));
+    this.segments = program.record?.segments ?? [];
     this.body.replaceChildren(
       this.times(program), h('div', { class: 'tb-program-columns' }, this.sections(program), this.steps(program.steps)),
-      ...(program.record ? this.graphs(program.record) : []));
+      ...(program.record ? [...this.picture(), ...this.graphs(program.record)] : []));
     this.mark();
   }
 
@@ -169,13 +176,34 @@ export class ProgramView {
       ...[step.body, step.then, step.otherwise].filter(part => part !== undefined).map(part => this.steps(part)))));
   }
 
-  /** The graphs of an Ir, each with its ops: what runs each and why, and the graphs that a call leads to. */
-  private graphs(ir: Ir): HTMLElement[] {
-    const table = (head: string[], rows: (string | HTMLElement)[][]) => h('table', { class: 'tb-plain' },
-      h('thead', {}, h('tr', {}, ...head.map(text => h('th', {}, text)))),
-      h('tbody', {}, ...rows.map(cells => h('tr', {}, ...cells.map(cell => h('td', {}, cell))))));
-    const form = (one: { shape: number[]; type: string }) => `${one.type} (${one.shape.join(', ')})`;
-    const lead = (id: string) => h('button', {
+  /** The graphs of an Ir with their call sites as a picture, and below it the op that is chosen in it. */
+  private picture(): HTMLElement[] {
+    const frame = this.store.frames.get('irgraph');
+    if (!frame) return [];
+    this.drawn ??= new IrGraph(chosen => this.tell(chosen));
+    this.drawn.show(frame);
+    return [h('div', { class: 'tb-program-picture' }, this.drawn.element, this.chosen)];
+  }
+
+  /** What became of the chosen op. */
+  private tell(chosen: Chosen | null): void {
+    for (const row of this.body.querySelectorAll<HTMLElement>('tr[data-tb-op]')) row.classList.toggle('tb-now', row.dataset['tbOp'] === chosen?.op && row.dataset['tbOf'] === chosen?.graph);
+    this.chosen.replaceChildren();
+    if (!chosen) return;
+    const facts: [string, string][] = [
+      ['op', `${chosen.op} (${chosen.type})`], ['of', chosen.module ? `${chosen.graph}, called as ${chosen.module}` : chosen.graph],
+      ['runs on', chosen.runs], ['why', chosen.why], ['line', chosen.line]
+    ];
+    this.chosen.append(factList(facts.filter(([, value]) => value)), ...chosen.segments.map(k => this.toSegment(k, `segment ${k}`)), ...chosen.calls.map(id => this.lead(id)));
+  }
+
+  private toSegment(number: number, text: string): HTMLElement {
+    return h('button', { class: 'tb-button', 'data-tb-action': 'segment', onclick: () => this.store.setEpoch(this.segments.find(s => s.number === number)?.epoch ?? 0) }, text);
+  }
+
+  /** The button that leads to the table of a graph. */
+  private lead(id: string): HTMLElement {
+    return h('button', {
       class: 'tb-button', 'data-tb-action': 'called-graph', 'data-tb-graph': id, onclick: () => {
         const target = [...this.body.querySelectorAll<HTMLDetailsElement>('details[data-tb-graph]')].find(one => one.dataset['tbGraph'] === id);
         if (!target) return;
@@ -184,12 +212,23 @@ export class ProgramView {
         target.querySelector('summary')!.focus();
       }
     }, id);
-    const place = (op: IrOp) => op.segments.length === 0 ? op.runs : h('span', {}, `${op.runs}, segment `, ...op.segments.map(k =>
-      h('button', { class: 'tb-button', 'data-tb-action': 'segment', onclick: () => this.store.setEpoch(ir.segments.find(s => s.number === k)?.epoch ?? 0) }, String(k))));
-    const parts = ir.graphs.map((graph, k) => h('details', { class: 'tb-program-graph', 'data-tb-graph': graph.id, ...(k === 0 ? { open: true } : {}) },
-      h('summary', {}, `${graph.id}: ${graph.ops.length} ops, takes ${graph.inputs.join(', ') || 'nothing'}, gives ${graph.outputs.join(', ') || 'nothing'}`),
-      table(['Op', 'Kind', 'Runs on', 'Why', 'Calls', 'Line'], graph.ops.map(op => [
-        op.op, op.type, place(op), op.why, h('span', {}, ...op.calls.map(lead)), op.line]))));
+  }
+
+  /** The graphs of an Ir, each with its ops: what runs each and why, and the graphs that a call leads to. */
+  private graphs(ir: Ir): HTMLElement[] {
+    const table = (head: string[], rows: (string | HTMLElement)[][]) => h('table', { class: 'tb-plain' },
+      h('thead', {}, h('tr', {}, ...head.map(text => h('th', {}, text)))),
+      h('tbody', {}, ...rows.map(cells => h('tr', {}, ...cells.map(cell => h('td', {}, cell))))));
+    const form = (one: { shape: number[]; type: string }) => `${one.type} (${one.shape.join(', ')})`;
+    const place = (op: IrOp) => op.segments.length === 0 ? op.runs : h('span', {}, `${op.runs}, segment `, ...op.segments.map(k => this.toSegment(k, String(k))));
+    const show = (graph: string, op: string) => this.drawn ? h('button', { class: 'tb-button', 'data-tb-action': 'show-op', title: 'Select it in the graph', onclick: () => this.drawn!.select(graph, op) }, op) : op;
+    const parts = ir.graphs.map((graph, k) => {
+      const ops = table(['Op', 'Kind', 'Runs on', 'Why', 'Calls', 'Line'], graph.ops.map(op => [
+        show(graph.id, op.op), op.type, place(op), op.why, h('span', {}, ...op.calls.map(id => this.lead(id))), op.line]));
+      ops.querySelectorAll<HTMLElement>('tbody tr').forEach((row, at) => Object.assign(row.dataset, { tbOp: graph.ops[at]!.op, tbOf: graph.id }));
+      return h('details', { class: 'tb-program-graph', 'data-tb-graph': graph.id, ...(k === 0 ? { open: true } : {}) },
+        h('summary', {}, `${graph.id}: ${graph.ops.length} ops, takes ${graph.inputs.join(', ') || 'nothing'}, gives ${graph.outputs.join(', ') || 'nothing'}`), ops);
+    });
     return [
       table(['Segment', 'Ops', 'Cut by'], ir.segments.map(s => [String(s.number), String(s.ops), s.cut || 'the beginning'])),
       ...(ir.streams.length ? [table(['Stream', 'Way', 'Holds'], ir.streams.map(s => [s.name, s.way, form(s)]))] : []),

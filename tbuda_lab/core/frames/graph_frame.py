@@ -24,16 +24,16 @@ FEW_ITEMS = 8  # a first view with fewer says too little: it opens on until it h
 MOST_OPEN = 120
 
 
-def graph_frame(graph: Graph, stage: str) -> Frame:
+def graph_frame(graph: Graph, stage: str, every_group: bool = False) -> Frame:
     """Columns of a graph for the page.
 
     Groups (`group_*`, 0 is the root), nodes (`node_*`, topological order, parameters and constants left out: they are
     counted and listed with their readers), items of each container with rank and order (`item_*`; kinds 0 node,
     1 group, 2 lane, 3 entry, 4 exit; ref is the node, the group, or the node whose value the lane carries), segments
     between items (`seg_*`). `edge_*`: the edges with TMs: nodes at both ends, and the TMs as words, one line for each
-    time the consumer reads. `meta["open"]` are the groups a first view opens.
+    time the consumer reads. `meta["open"]` are the groups a first view opens. every_group: as `hierarchy` has it.
     """
-    tree = hierarchy(graph)
+    tree = hierarchy(graph, every_group)
     strings = Strings()
     columns = _group_columns(tree, strings)
     columns |= _node_columns(graph, tree, strings)

@@ -45,13 +45,13 @@ class Hierarchy:
         return chain
 
 
-def hierarchy(graph: Graph) -> Hierarchy:
+def hierarchy(graph: Graph, every_group: bool = False) -> Hierarchy:
     """Nest the drawn nodes of a graph.
 
     A chain of groups that hold nothing but one group is written as one ("encoder.layer"), and so is a list index
     with the name of its list ("layer.3"). A group of one node is dropped, and so is a group that values leave and come
     back to (a list of modules called in turns with others): its members stand in the group around it, in the order in
-    which they run.
+    which they run. every_group: groups of one node and chains of groups stay what they are.
 
     Layers that repeat fold: of a run of at least `FOLDED` numbered siblings with the same ops, types and shapes, the
     first stands as it is, and the others are in a group of their own ("layer.1–47 × 47").
@@ -60,7 +60,9 @@ def hierarchy(graph: Graph) -> Hierarchy:
     paths = [_path(n) for n in drawn]
     position = {n.name: i for i, n in enumerate(drawn)}
     edges = [(position[s], v) for v, n in enumerate(drawn) for s in n.sources if s in position]
-    prefixes_kept = _worth_keeping(paths)
+    prefixes_kept = (
+        {path[:depth] for path in paths for depth in range(1, len(path) + 1)} if every_group else _worth_keeping(paths)
+    )
     while True:
         tree, prefixes = _nest(drawn, paths, prefixes_kept)
         torn = {prefixes[g] for g in _reentrant_groups(tree, edges)}

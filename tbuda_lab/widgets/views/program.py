@@ -17,8 +17,9 @@ from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.passes.autograd.optimizers import LEARNING_RATE
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.training import TrainingStep
-from tbuda_lab.dialects.program import SUFFIX, GraphProgram, HostProgramRun, program_frame, read_programs
+from tbuda_lab.dialects.program import SUFFIX, GraphProgram, HostProgramRun, drawn_frame, program_frame, read_programs
 from tbuda_lab.widgets.handlers.session_hub import hub_of
+from tbuda_lab.widgets.pictures.graph import graph_svg
 from tbuda_lab.widgets.pictures.svg import FONT, picture
 from tbuda_lab.widgets.protocol import answers
 from tbuda_lab.widgets.views.base import View
@@ -58,10 +59,17 @@ class Programs:
         if k not in self._sessions:
             session = self._sessions[k] = self.graphs[k].session()
             _PROGRAMS[session] = self
-            session.on("compiled", lambda result: hub_of(session).publish([self.frame(k, result)]))
+            session.on("compiled", lambda result: hub_of(session).publish(self.frames(k, result)))
             if self.graphs[k].trains:
                 hub_of(session).own_run = lambda: self.train(session)
+            elif self.graphs[k].record is not None:
+                hub_of(session).own_run = refuse_parts
         return self._sessions[k]
+
+    def frames(self, k: int, result: Any) -> list[Frame]:
+        """The frame "program" of a graph that is compiled, and "irgraph" where there is more to draw."""
+        drawn = self.graphs[k].drawn
+        return [self.frame(k, result), *([] if drawn is None else [drawn_frame(drawn)])]
 
     def frame(self, k: int, result: Any) -> Frame:
         """The frame "program" of a graph that is compiled."""
@@ -71,9 +79,10 @@ class Programs:
         frame = program_frame(self.graphs[k], result, graphs)
         return Frame(frame.key, {**frame.meta, "title": self.titles[k]})
 
-    def trains(self, session: Session) -> bool:
-        """Whether the graph of a session has a backward pass."""
-        return next(self.graphs[k].trains for k, s in self._sessions.items() if s is session)
+    def runs_alone(self, session: Session) -> bool:
+        """Whether the graph of a session is a model of its own: it does not train, and is not the parts of an Ir."""
+        graph = next(self.graphs[k] for k, s in self._sessions.items() if s is session)
+        return not graph.trains and graph.record is None
 
     def train(self, session: Session, steps: int = 1, numbers: Mapping[str, float] | None = None) -> list[TrainingStep]:
         """Run the host program of a session's graph so many times, which trains; the session tells of every step.
@@ -101,6 +110,11 @@ class Programs:
             return current.loss(outputs), current.replicas[0].scalar(LEARNING_RATE)
 
         return session.training.repeat([step] * steps, steps)
+
+
+def refuse_parts() -> None:
+    """Raises `InputError`: the parts of an Ir mean something in the order of its host program alone."""
+    raise InputError("the workbench shows the Ir; its Session runs it: with session: session.run({stream: array, ...})")
 
 
 _PROGRAMS: weakref.WeakKeyDictionary[Session, Programs] = weakref.WeakKeyDictionary()
@@ -140,7 +154,7 @@ class ProgramView(View):
     """
 
     kind = "program"
-    frames_shown: ClassVar[tuple[str, ...]] = ("program", "ops")
+    frames_shown: ClassVar[tuple[str, ...]] = ("program", "ops", "irgraph")
 
     def __init__(self, model: Any, *, graph: str = "", height: int = 0) -> None:
         """Raises `InputError` for what has no program, and for a graph that is not in it."""
@@ -158,7 +172,7 @@ class ProgramView(View):
         move(self, self.programs.session(title))
 
     def _fragment(self, frames: Mapping[str, Frame]) -> str:
-        return program_html(frames.get("program"))
+        return program_html(frames.get("program"), frames.get("irgraph"))
 
 
 def move(view: ViewOfHub, session: Session) -> None:
@@ -175,8 +189,8 @@ def move(view: ViewOfHub, session: Session) -> None:
         hub.start(run=False)
 
 
-def program_html(frame: Frame | None) -> str:
-    """The replicas in time as a picture; sections and steps as tables, without a script."""
+def program_html(frame: Frame | None, drawn: Frame | None = None) -> str:
+    """The replicas in time and the graphs of an Ir as pictures; sections and steps as tables, without a script."""
     if frame is None:
         return "<p>no host program</p>"
     meta = frame.meta
@@ -192,7 +206,8 @@ def program_html(frame: Frame | None) -> str:
     return (
         f"<p><b>{escape(meta['graph'])}</b> · {escape(meta['mapping'])} · {device} · "
         f"graphs: {graphs}</p>{_times_svg(meta)}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-        f"<ul>{modes}</ul><ol>{steps}</ol>{_record_html(meta.get('record'))}"
+        f"<ul>{modes}</ul><ol>{steps}</ol>{'' if drawn is None else graph_svg(drawn)}"
+        f"{_record_html(meta.get('record'))}"
     )
 
 

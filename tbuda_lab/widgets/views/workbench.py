@@ -95,7 +95,7 @@ class BringUp(DockTraits, GridTraits, GraphTraits, View):
 
     A PEF, or a model that SambaFlow's `trace_graph` has traced, is opened with its host program; `graph` is the title
     of the graph shown first (`choose_graph` shows another). A graph that trains is compiled, and trains a step whenever
-    it is started again; `run_program` trains more.
+    it is started again; `run_program` trains more. An Ir of PopXL is shown; its own Session runs it.
     """
 
     kind = "bringup"
@@ -123,7 +123,7 @@ class BringUp(DockTraits, GridTraits, GraphTraits, View):
             session = Session(model, sample_inputs, device, options=options, overrides=overrides, name=name)
         super().__init__(session, height=height)
         if start or (start is None and session.result is None):
-            self.hub.start(verify, run=programs is None or not programs.trains(session))
+            self.hub.start(verify, run=programs is None or programs.runs_alone(session))
 
     def choose_graph(self, title: str) -> None:
         """Show another graph of the program, by its title. Raises `InputError` where there is no such graph, and for a
