@@ -6,11 +6,13 @@
 import { svg } from '../dom.js';
 import { brief, type Picture, scaleOf, type Trial } from './data.js';
 
-const WIDTH = 560, HEIGHT = 340, LEFT = 84, BOTTOM = 44, TOP = 14, RIGHT = 18;
+const HEIGHT = 340, LEFT = 84, BOTTOM = 44, TOP = 14, RIGHT = 18;
 const NEAR = 14; // px of the picture
 const REACHED = 60; // refused points that are stops of the Tab key
 
 export interface FrontState {
+  /** Pixels that there are. */
+  width: number;
   x: string;
   y: string;
   chosen: readonly number[];
@@ -36,14 +38,14 @@ function labelOf(picture: Picture, name: string): string {
 type Spot = [Trial, number, number];
 
 export function drawFront(picture: Picture, state: FrontState, actions: FrontActions): SVGSVGElement {
-  const { x, y } = state;
+  const { x, y, width } = state;
   const done = picture.trials.filter(t => t.state === 'done' && x in t.numbers && y in t.numbers);
-  const across = scaleOf(done.map(t => t.numbers[x]!), LEFT, WIDTH - RIGHT);
+  const across = scaleOf(done.map(t => t.numbers[x]!), LEFT, width - RIGHT);
   const up = scaleOf(done.map(t => t.numbers[y]!), HEIGHT - BOTTOM, TOP);
   const onFront = new Set(state.front.map(t => t.n)), chosen = new Set(state.chosen);
   const spots: Spot[] = done.map(t => [t, across.place(t.numbers[x]!), up.place(t.numbers[y]!)]);
   const refused = picture.trials.filter(t => t.state !== 'done' && state.shown.has(t.n));
-  const apart = Math.min(12, (WIDTH - RIGHT - LEFT - 20) / Math.max(1, refused.length));
+  const apart = Math.min(12, (width - RIGHT - LEFT - 20) / Math.max(1, refused.length));
   const crosses: Spot[] = refused.map((t, k) => [t, LEFT + 10 + k * apart, HEIGHT - BOTTOM]);
 
   const paths = new Map<string, string[]>();
@@ -68,15 +70,15 @@ export function drawFront(picture: Picture, state: FrontState, actions: FrontAct
     return k ? `H${px}V${py}` : `M${px} ${py}`;
   }).join('');
 
-  const picked = svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'group', 'aria-label': `${y} against ${x}` },
+  const picked = svg('svg', { viewBox: `0 0 ${width} ${HEIGHT}`, role: 'group', 'aria-label': `${y} against ${x}` },
     ...across.ticks.map(v => svg('g', { class: 'tx-tick' }, svg('path', { d: `M${across.place(v)} ${TOP}V${HEIGHT - BOTTOM}` }), svg('text', { x: across.place(v), y: HEIGHT - BOTTOM + 18, 'text-anchor': 'middle' }, brief(v)))),
-    ...up.ticks.map(v => svg('g', { class: 'tx-tick' }, svg('path', { d: `M${LEFT} ${up.place(v)}H${WIDTH - RIGHT}` }), svg('text', { x: LEFT - 8, y: up.place(v) + 4, 'text-anchor': 'end' }, brief(v)))),
-    svg('path', { d: `M${LEFT} ${TOP}V${HEIGHT - BOTTOM}H${WIDTH - RIGHT}`, class: 'tx-axis' }),
-    svg('text', { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 6, 'text-anchor': 'middle' }, labelOf(picture, x)),
+    ...up.ticks.map(v => svg('g', { class: 'tx-tick' }, svg('path', { d: `M${LEFT} ${up.place(v)}H${width - RIGHT}` }), svg('text', { x: LEFT - 8, y: up.place(v) + 4, 'text-anchor': 'end' }, brief(v)))),
+    svg('path', { d: `M${LEFT} ${TOP}V${HEIGHT - BOTTOM}H${width - RIGHT}`, class: 'tx-axis' }),
+    svg('text', { x: (LEFT + width - RIGHT) / 2, y: HEIGHT - 6, 'text-anchor': 'middle' }, labelOf(picture, x)),
     svg('text', { x: 14, y: (TOP + HEIGHT - BOTTOM) / 2, 'text-anchor': 'middle', transform: `rotate(-90 14 ${(TOP + HEIGHT - BOTTOM) / 2})` }, labelOf(picture, y)),
     ...[...paths].map(([kind, parts]) => svg('path', { class: kind, d: parts.join('') })),
     svg('path', { d: steps, class: 'tx-frontline' }), ...single);
-  follow(picked, [...spots, ...crosses], actions);
+  follow(picked, [...spots, ...crosses], width, actions);
   return picked;
 }
 
@@ -94,10 +96,10 @@ function stop(trial: Trial, kind: string, d: string, words: string, actions: Fro
 }
 
 /** The pointer means the nearest point. */
-function follow(element: SVGSVGElement, spots: Spot[], actions: FrontActions): void {
+function follow(element: SVGSVGElement, spots: Spot[], width: number, actions: FrontActions): void {
   const nearest = (event: MouseEvent): Trial | null => {
     const box = element.getBoundingClientRect();
-    const scale = box.width ? WIDTH / box.width : 1;
+    const scale = box.width ? width / box.width : 1;
     const [px, py] = [(event.clientX - box.left) * scale, (event.clientY - box.top) * scale];
     let found: Trial | null = null, least = NEAR * NEAR;
     for (const [trial, x, y] of spots) {

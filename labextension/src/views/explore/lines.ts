@@ -2,7 +2,8 @@
 import { svg } from '../dom.js';
 import { axisWord, brief, type Picture, scaleOf, type Trial, valueText } from './data.js';
 
-const WIDTH = 1000, HEIGHT = 190, TOP = 34;
+const HEIGHT = 190, TOP = 34;
+const APART = 120; // px between two axes, at least: below that the picture scrolls
 
 /** By axis, the values that are looked at; an axis that is not in it is looked at whole. */
 export type Brush = Map<string, Set<string>>;
@@ -32,18 +33,19 @@ function axisOf(picture: Picture, name: string): Axis {
 }
 
 export function drawLines(
-  picture: Picture, numbers: string[], brush: Brush, shown: ReadonlySet<number>, front: ReadonlySet<number>, chosen: readonly number[],
+  room: number, picture: Picture, numbers: string[], brush: Brush, shown: ReadonlySet<number>, front: ReadonlySet<number>, chosen: readonly number[],
   onBrush: (axis: string, value: string) => void
 ): SVGSVGElement {
   const axes = [...new Set([...picture.axes.map(axis => axis.name), ...numbers])].map(name => axisOf(picture, name));
-  const step = (WIDTH - 140) / Math.max(1, axes.length - 1);
+  const width = Math.max(room, APART * axes.length);
+  const step = (width - 140) / Math.max(1, axes.length - 1);
   const groups = new Map<string, string[]>(['tx-line tx-out', 'tx-line', 'tx-line tx-on', 'tx-line tx-chosen'].map(kind => [kind, []]));
   for (const trial of picture.trials) {
     if (trial.state !== 'done') continue;
     const kind = chosen.includes(trial.n) ? 'tx-line tx-chosen' : !shown.has(trial.n) ? 'tx-line tx-out' : front.has(trial.n) ? 'tx-line tx-on' : 'tx-line';
     groups.get(kind)!.push(axes.map((axis, k) => `${k ? 'L' : 'M'}${(60 + k * step).toFixed(0)} ${axis.place(trial).toFixed(1)}`).join(''));
   }
-  return svg('svg', { viewBox: `0 0 ${WIDTH} ${HEIGHT + 10}`, role: 'group', 'aria-label': 'Parallel coordinates; a value filters' },
+  return svg('svg', { viewBox: `0 0 ${width} ${HEIGHT + 10}`, style: `min-width:${width}px`, role: 'group', 'aria-label': 'Parallel coordinates; a value filters' },
     ...[...groups].filter(([, parts]) => parts.length > 0).map(([kind, parts]) => svg('path', { d: parts.join(''), class: kind })),
     ...axes.flatMap((axis, k) => {
       const x = 60 + k * step;

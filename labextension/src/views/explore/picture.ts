@@ -28,6 +28,13 @@ export class ExplorePicture {
   /** send: what clicks ask for; null where nobody answers. tools: what stands behind the bar's own buttons. */
   constructor(private readonly send: ((ask: Ask) => void) | null, private readonly tools: HTMLElement[] = []) {
     this.element = h('div', { class: 'tx-root' }, this.head, h('div', { class: 'tx-upper' }, this.front, this.note), this.lines, this.effects, this.rows, this.tip);
+    let width = 0;
+    new ResizeObserver(() => {
+      const now = this.element.clientWidth;
+      if (now === width) return;
+      width = now;
+      this.redraw();
+    }).observe(this.element);
   }
 
   show(picture: Picture): void {
@@ -48,16 +55,21 @@ export class ExplorePicture {
     const front = paretoFront(picture, shown, this.x, this.y);
     const onFront = new Set(front.map(t => t.n));
     this.drawHead(picture);
-    this.front.replaceChildren(drawFront(picture, { x: this.x, y: this.y, chosen: this.chosen, shown: ids, front }, {
+    this.front.replaceChildren(drawFront(picture, { width: this.widthOf(this.front, 560), x: this.x, y: this.y, chosen: this.chosen, shown: ids, front }, {
       choose: (trial, more) => this.choose(trial, more), open: trial => this.send?.({ do: 'open', n: trial.n }), hover: (trial, event) => this.hover(trial, event)
     }));
     this.drawNote(picture, front.length);
     this.lines.replaceChildren(h('h3', {}, 'Every trial as a line'),
-      drawLines(picture, [this.x, this.y], this.brush, ids, onFront, this.chosen, (axis, value) => this.onBrush(axis, value)));
+      drawLines(this.widthOf(this.lines, 1000), picture, [this.x, this.y], this.brush, ids, onFront, this.chosen, (axis, value) => this.onBrush(axis, value)));
     this.drawEffects(picture, shown);
     this.drawTable(picture, shown, onFront);
     if (focused) this.element.querySelector<HTMLElement>(`[data-tx-focus="${focused}"]`)?.focus({ preventScroll: true });
     this.element.dataset['txDrawMs'] = (performance.now() - began).toFixed(0);
+  }
+
+  /** Pixels of a part: pictures are drawn as wide as they are shown, with letters as large as the page's. */
+  private widthOf(part: HTMLElement, most: number): number {
+    return Math.max(320, part.clientWidth || most);
   }
 
   private choose(trial: Trial, more: boolean): void {
