@@ -110,6 +110,16 @@ describe('the picture of an exploration', () => {
     expect(element.querySelectorAll('[data-tx-row]').length).toBe(TRIALS.length);
   });
 
+  it('lists forty trials, and more where they are asked for', () => {
+    const { element } = picture({ ...PICTURE, trials: Array.from({ length: 60 }, (_, n) => trial(n, 1, 'n150', { 'samples/s': n, chips: 1 })) });
+    const rows = () => element.querySelectorAll('[data-tx-row]').length;
+    expect(rows()).toBe(40);
+    expect(button(element, 'more')!.textContent).toBe('Show 20 more of 60');
+    button(element, 'more')!.click();
+    expect(rows()).toBe(60);
+    expect(button(element, 'more')).toBeNull();
+  });
+
   it('stays with what is chosen when new trials come', () => {
     const { element, show } = picture();
     row(element, 1).click();

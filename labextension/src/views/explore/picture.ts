@@ -7,7 +7,7 @@ import { type Ask, axisWord, brief, effectsOf, paretoFront, type Picture, type T
 import { drawFront } from './front.js';
 import { type Brush, drawLines, isBrushed } from './lines.js';
 
-const LISTED = 150; // rows of the table
+const LISTED = 40, MORE = 200; // rows of the table at first, and that a click adds: they are half of what drawing takes
 const DRAWN = 12; // epochs of a small picture
 
 export class ExplorePicture {
@@ -16,6 +16,7 @@ export class ExplorePicture {
   private x = '';
   private y = '';
   private chosen: number[] = [];
+  private listed = LISTED;
   private readonly brush: Brush = new Map();
   private readonly head = h('div', { class: 'tx-head' });
   private readonly front = h('div', { class: 'tx-front' });
@@ -174,7 +175,7 @@ export class ExplorePicture {
   private drawTable(picture: Picture, shown: Trial[], onFront: ReadonlySet<number>): void {
     const axes = picture.axes.map(axis => axis.name);
     const names = picture.names.filter(name => picture.trials.some(t => name in t.numbers));
-    const ordered = [...shown.filter(t => onFront.has(t.n)), ...shown.filter(t => !onFront.has(t.n))].slice(0, LISTED);
+    const ordered = [...shown.filter(t => onFront.has(t.n)), ...shown.filter(t => !onFront.has(t.n))].slice(0, this.listed);
     const rows = ordered.map(t => h('tr', {
       'data-tx-row': t.n, 'data-tx-focus': `row${t.n}`, tabindex: 0,
       class: [this.chosen.includes(t.n) && 'tx-chosen', onFront.has(t.n) && 'tx-on', t.stale && 'tx-stale'].filter(Boolean).join(' '),
@@ -187,7 +188,10 @@ export class ExplorePicture {
     h('td', {}, t.stale ? `of version ${t.version}` : t.reason ? `${t.state}: ${t.reason.text}` : t.holds ? t.state : 'misses a requirement')));
     this.rows.replaceChildren(h('h3', {}, 'Trials'), h('div', { class: 'tx-scroll', tabindex: 0, role: 'group', 'aria-label': 'Table of trials' },
       h('table', {}, h('thead', {}, h('tr', {}, ...['', ...axes.map(axisWord), ...names, 'state'].map(words => h('th', { scope: 'col' }, words)))), h('tbody', {}, ...rows))),
-    ...(shown.length > LISTED ? [h('p', {}, `and ${shown.length - LISTED} more: brush, or export CSV`)] : []));
+    ...(shown.length > this.listed ? [h('button', { 'data-tx': 'more', 'data-tx-focus': 'more', onclick: () => {
+      this.listed += MORE;
+      this.redraw();
+    } }, `Show ${Math.min(MORE, shown.length - this.listed)} more of ${shown.length}`)] : []));
   }
 }
 
