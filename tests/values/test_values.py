@@ -137,6 +137,7 @@ TFLITE: dict[str, tuple[str, tuple[int, ...], list[np.ndarray], dict[str, Any]]]
     "SOFTMAX": ("SoftmaxOptions", (1, 6, 12), [], {"Beta": 1.0}),
     "LOG_SOFTMAX": ("LogSoftmaxOptions", (1, 6, 12), [], {}),
     "ADD": ("AddOptions", (1, 6, 12), [np.linspace(-2, 2, 12, dtype=np.float32)], {"FusedActivationFunction": 3}),
+    "FLOOR_DIV": ("FloorDivOptions", (1, 6, 12), [np.array([3], np.float32)], {}),
     "MEAN": ("ReducerOptions", (1, 6), [np.array([2], np.int32)], {}),
     "REDUCE_PROD": ("ReducerOptions", (1, 6), [np.array([2], np.int32)], {}),
     "CUMSUM": ("CumsumOptions", (1, 6, 12), [np.array([2], np.int32)], {}),

@@ -238,6 +238,8 @@ def cast(o: Operator) -> Any:
 
 @translates("FLOOR_DIV")
 def floor_div(o: Operator) -> Any:
+    if o.calls.dtype(o.x()).is_floating_point:  # torch's own takes the remainder off first, which infinities have not
+        return o.aten.floor(o.aten.div(o.x(0), o.x(1)))
     return o.aten.div(o.x(0), o.x(1), rounding_mode="floor")
 
 
