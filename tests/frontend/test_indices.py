@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, UnsupportedOp
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
@@ -30,6 +30,7 @@ CASES: dict[str, Case] = {
     "embedding": (lambda x, i: F.embedding(i, x), (5, 4), [0, 3, 1], [4, 4, 2], [-1, 0, 0]),
     "one_hot": (lambda x, i: F.one_hot(i, 5).float() @ x, (5, 4), [0, 3, 1], [4, 4, 2], [5, 0, 0]),
     "one_hot of a product": (lambda x, i: F.one_hot(i * 2, 5).float() @ x, (5, 4), [0, 2, 1], [2, 2, 0], [3, 0, 0]),
+    "bincount": (lambda x, i: x.sum() + torch.bincount(i, minlength=5), (5, 4), [0, 3, 1], [4, 4, 2], [-1, 0, 0]),
     "cross_entropy": (lambda x, i: F.cross_entropy(x, i), (3, 4), [0, 3, 1], [-100, 3, 0], [4, 0, 0]),
     "nll_loss": (lambda x, i: F.nll_loss(x, i, ignore_index=2), (3, 4), [0, 3, 1], [2, 3, 0], [-1, 0, 0]),
     "scatter_add": (
@@ -85,6 +86,16 @@ def test_a_refusal_names_the_input_the_line_and_the_range() -> None:
         InputError, match=r"input 'i' holds the index 7; aten.index .*test_indices.py:\d+ reads -4 to 3"
     ):
         session.run([(torch.ones(5, 4), torch.tensor([7]))])
+
+
+def test_counts_of_more_numbers_than_the_graph_has_room_for_are_refused() -> None:
+    module = Looks(lambda x, i: x.sum() + torch.bincount(i, minlength=5))
+    session = Session(module, (torch.ones(5, 4), torch.tensor([0, 3, 1])), options=FLOATS, cache=False)
+    with pytest.raises(InputError, match=r"holds the index 5; aten.bincount .* reads 0 to 4"):
+        session.run([(torch.ones(5, 4), torch.tensor([0, 5, 1]))])
+    short = Looks(lambda x, i: x.sum() + torch.bincount(i, minlength=2))
+    with pytest.raises(UnsupportedOp):
+        Session(short, (torch.ones(5, 4), torch.tensor([0, 3, 1])), options=FLOATS, cache=False).compile()
 
 
 def test_a_training_refuses_a_class_that_there_is_not() -> None:

@@ -188,6 +188,18 @@ def one_hot(c: Call) -> str:
     return c.op(Cast("int64"), c.op(Equal(), spread, c.constant(torch.arange(entries))))
 
 
+@maps("aten.bincount")
+def bincount(c: Call) -> str:
+    """How often each number below `minlength` comes. torch counts further where a larger one comes, and a graph cannot:
+    such inputs are refused when they are fed."""
+    entries, index = int(c.get("minlength", 0)), c.x()
+    if not entries or c.get("weights") is not None:
+        raise CannotMap(VALUES_DECIDE)
+    spread = c.reshape(_held(c, index, entries), (*c.shape(index), 1))
+    found = c.op(Equal(), spread, c.constant(torch.arange(entries)))
+    return c.reshape(c.op(Cast("int64"), c.op(ReduceSum(0), found)), (entries,))
+
+
 @maps("aten.gather")
 def gather(c: Call) -> str:
     x, dim = c.vector(), c.get("dim")
