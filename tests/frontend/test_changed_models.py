@@ -19,11 +19,11 @@ from tbuda_lab.pybuda import DataFormat as PybudaFormat
 class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.linear, self.norm = nn.Linear(600, 8), nn.BatchNorm1d(8)
+        self.linear, self.norm, self.bend = nn.Linear(600, 8), nn.BatchNorm1d(8), nn.ReLU()
         self.scale, self.factor, self.terms = torch.ones(8), 2.0, [torch.zeros(8)]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.norm(self.linear(x)) * self.scale * self.factor + self.terms[0]
+        y: torch.Tensor = self.bend(self.norm(self.linear(x))) * self.scale * self.factor + self.terms[0]
         return y
 
 
@@ -53,6 +53,9 @@ CHANGES: dict[str, Callable[[Model], object]] = {
     "a number": lambda m: setattr(m, "factor", 3.0),
     "in a list": lambda m: m.terms[0].add_(1),
     "another layer": lambda m: setattr(m, "linear", nn.Linear(600, 8)),
+    "another layer without weights": lambda m: setattr(m, "bend", nn.Tanh() if type(m.bend) is nn.ReLU else nn.ReLU()),
+    "a hook": lambda m: m.linear.register_forward_hook(lambda _, inputs, y: y + 1),
+    "another forward": lambda m: setattr(m.bend, "forward", lambda x: -x),
 }
 
 

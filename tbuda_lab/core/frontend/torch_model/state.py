@@ -254,11 +254,21 @@ def _buffers(module: torch.nn.Module) -> list[Any]:
 
 
 def contents(module: torch.nn.Module) -> Prints:
-    """What a module answers by beside its inputs and its mode, as values that can be compared: weights, buffers and
-    attributes. They tell whether it was changed since it was traced, by whatever way (`weight.data.mul_(2)` is none
-    that torch counts)."""
+    """What a module answers by beside its inputs and its mode, as values that can be compared: weights, buffers,
+    attributes, its layers, their hooks and functions. They tell whether it was changed since it was traced, by whatever
+    way (`weight.data.mul_(2)` is none that torch counts)."""
     stored = [*module.named_parameters(), *module.named_buffers()]
-    return prints(module) | {("", name): _print(tensor) for name, tensor in stored}
+    return prints(module) | {("", name): _print(tensor) for name, tensor in stored} | _code(module)
+
+
+def _code(module: torch.nn.Module) -> Prints:
+    """By layer its class, its hooks, and the functions that it holds in place of those of its class."""
+    code: Prints = {}
+    for path, layer in module.named_modules():
+        hooks = (*layer._forward_pre_hooks.values(), *layer._forward_hooks.values())
+        own = tuple((name, id(value)) for name, value in vars(layer).items() if is_code(value))
+        code[path, "code"] = type(layer), tuple(map(id, hooks)), own
+    return code
 
 
 def prints(module: torch.nn.Module) -> Prints:
