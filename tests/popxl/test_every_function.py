@@ -583,9 +583,12 @@ def test_a_function_gives_what_its_oracle_does(name: str) -> None:
             _compare(ran.operands[name], after, case.rtol if case.after else 0)
 
 
-def _leaves(op: Op) -> list[Op]:
-    """The ops that a call leads to."""
-    return [leaf for g in op.calls for inner in g._ops for leaf in (_leaves(inner) if inner.calls else [inner])]
+def _graphs(ops: Sequence[Op]) -> list[Any]:
+    """The graphs that calls lead to."""
+    found = [g for op in ops for g in op.calls]
+    for g in found:
+        found += [inner for inner in g.called_graphs if all(inner is not other for other in found)]
+    return found
 
 
 WORDS = {"grid": {"grid", "decomposed"}, "decomposed": {"decomposed"}, "host": {"host"}, "program": {"program"}}
@@ -600,9 +603,9 @@ def test_a_function_runs_where_the_table_says(name: str, where: str) -> None:
     assert made
     said = where.split(" ")[0].strip(":,")
     entries = [ran.entries[op] for op in made if op in ran.entries]
-    if any(op.calls for op in made):
-        leaves = [leaf for op in made for leaf in _leaves(op)]
-        assert leaves and {ran.entries[leaf].kind for leaf in leaves} <= WORDS["grid"]
+    if graphs := _graphs(made):
+        inside = [e.kind for op, e in ran.entries.items() if not op.calls and any(op.graph is g for g in graphs)]
+        assert inside and set(inside) <= WORDS["grid"]
         assert {e.kind for e in entries} <= {"program", *WORDS[said]}
     elif said == "no":
         assert not entries
