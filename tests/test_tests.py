@@ -38,6 +38,7 @@ PUBLIC_BY_USE = frozenset(
         "_version",  # of the package, as the build reads it
         "_dynamo",
         "_BatchNorm",  # torch's
+        "_assert_async",  # torch's
         "_experts_implementation",  # of transformers
         "_replace",
         "_asdict",  # of named tuples
