@@ -227,6 +227,7 @@ CASES: list[Case] = [
     ("hashed ids", lambda i: F.embedding(i % 7 + i // 10, ROWS), (ids(100, 1, 7),)),
     ("gather line", lambda i: torch.arange(40.0)[None].gather(1, i), (ids(40, 1, 7),)),
     ("one_hot", lambda i: F.one_hot(i, 7).float(), (ids(7, 2, 3),)),
+    ("bincount", lambda i: torch.bincount(i.reshape(-1), minlength=7).float(), (ids(7, 2, 9),)),
     ("tril", lambda x: x.tril(-1) + x.triu(2), X),
     ("slice assignment", lambda x: _assign(x), X),
     # products

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -73,6 +73,14 @@ def test_a_session_runs_the_model_as_it_is(how: str) -> None:
         torch.testing.assert_close(session.run([(x,)])[0][0], model(x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.fixture
+def _no_other_device() -> Iterator[None]:
+    shutdown()
+    yield
+    shutdown()
+
+
+@pytest.mark.usefixtures("_no_other_device")
 @pytest.mark.parametrize("how", ["data in place, which torch does not count", "a number", "in a list"])
 def test_a_device_runs_the_model_as_it_is(how: str) -> None:
     torch.manual_seed(0)
@@ -89,7 +97,6 @@ def test_a_device_runs_the_model_as_it_is(how: str) -> None:
             device.push_to_inputs(x)
             got = run_inference().get()[0].value()
             torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-4)
-    shutdown()
 
 
 def test_overrides_stay_when_the_model_has_changed() -> None:

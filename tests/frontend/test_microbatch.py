@@ -28,7 +28,7 @@ from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.exports import export_tti
 from tbuda_lab.core.tti import load_image
-from tbuda_lab.pybuda import BackendDevice, PyTorchModule, TTDevice
+from tbuda_lab.pybuda import BackendDevice, PyTorchModule, TTDevice, shutdown
 from tbuda_lab.pybuda import DataFormat as PybudaFormat
 from tests.frontend.ops_zoo import Fn
 
@@ -190,6 +190,7 @@ def test_a_batch_for_an_image_of_a_model_that_was_traced_on_one(name: str, tmp_p
     fp32 = {"arch": BackendDevice.Wormhole_B0, "fp32_fallback": PybudaFormat.Float32}
     device = TTDevice("tt0", module=PyTorchModule("m", module), **fp32)
     device.compile_to_image(str(tmp_path / "device.tti"), sample_inputs=(torch.ones(1, 4),))
+    shutdown()  # devices of one process are a pipeline
     for path in (tmp_path / "session.tti", tmp_path / "device.tti"):
         loaded = load_image(path)
         if name in MIXING:

@@ -166,7 +166,8 @@ def test_every_message_is_honoured_or_refused_in_words(hub: Hub, defects: list[s
 
 def test_what_is_off_says_why_and_stays_off(hub: Hub) -> None:
     trains = hub.session.options.training is not None
-    assert ("find_error" in hub.off) == trains
+    shown_alone = hub.session is opened("ir")
+    assert ("find_error" in hub.off) == (trains or shown_alone) and ("start" in hub.off) == shown_alone
     for what, reason in hub.off.items():
         page = say(hub, type=what)
         assert reason in wordy(page)

@@ -40,7 +40,7 @@ export class MeasuredView {
   readonly element: HTMLElement;
   private readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite', 'data-tb-metric': 'measured' });
   private readonly list = h('div', { class: 'tb-profile-list', role: 'region', tabindex: 0, 'aria-label': 'Measured ops' });
-  private readonly roof = new Roof('measured-roofline', 'Roofline: one dot per op; upwards: µs measured', 'µs at best (compute, DRAM or NoC); on the line it is as fast as that', () => this.mark());
+  private readonly roof = new Roof('measured-roofline', 'Roofline: one dot per op', '; upwards: µs measured', 'µs at best (compute, DRAM or NoC); on the line it is as fast as that', () => this.mark());
   private readonly filter = h('input', {
     type: 'search', class: 'tb-search', placeholder: 'Filter ops', 'aria-label': 'Filter measured ops', spellcheck: 'false',
     'data-tb-action': 'measured-filter', 'data-lm-suppress-shortcuts': 'true', oninput: () => this.draw()

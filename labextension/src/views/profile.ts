@@ -100,7 +100,7 @@ export class ProfileView {
   readonly element: HTMLElement;
   private readonly facts = h('span', { class: 'tb-found', 'aria-live': 'polite', 'data-tb-metric': 'profile' });
   private readonly list = h('div', { class: 'tb-profile-list', role: 'region', tabindex: 0, 'aria-label': 'Time by op or module' });
-  private readonly roof = new Roof('profile-roofline', 'Roofline: one dot per op, larger with its share of the time; upwards: the share that its kernel takes',
+  private readonly roof = new Roof('profile-roofline', 'Roofline: one dot per op, larger with its share of the time', '; upwards: the share that its kernel takes',
     'kernel cycles per byte of DRAM traffic; at the right edge: no traffic', () => this.mark());
   private readonly filter = h('input', {
     type: 'search', class: 'tb-search', placeholder: 'Filter ops', 'aria-label': 'Filter ops of the profile', spellcheck: 'false',

@@ -17,8 +17,9 @@ export class Roof {
   private picture: ((size: Size) => SVGSVGElement) | null = null;
   private drawn = '';
 
-  /** action: the name of the switch, "profile-roofline"; onDrawn: what to do with each new picture. */
-  constructor(action: string, caption: string, axis: string, private readonly onDrawn: () => void) {
+  /** action: the name of the switch, "profile-roofline"; detail: of the caption, where there is room for it; onDrawn:
+   * what to do with each new picture. */
+  constructor(action: string, caption: string, detail: string, axis: string, private readonly onDrawn: () => void) {
     this.other = h('button', {
       class: 'tb-link', 'data-tb-action': action, 'aria-expanded': 'false', onclick: () => {
         const open = this.element.classList.toggle('tb-chosen');
@@ -26,7 +27,7 @@ export class Roof {
         this.other.textContent = open ? 'Show table' : 'Show roofline';
       }
     }, 'Show roofline');
-    this.caption.append(caption, this.other);
+    this.caption.append(caption, h('span', { class: 'tb-roof-detail' }, detail), this.other);
     this.axis.textContent = axis;
     this.resize.observe(this.plane);
   }

@@ -100,11 +100,14 @@ class Hub:
         self.break_on_failure = False
         self._searching = threading.Event()  # set to stop a search for the wrong op
         self.own_run: Callable[[], object] | None = None  # what a run is, where it is not the session's
+        self.run_refusal = ""  # why nothing runs here, and what does
         self._on_selected: list[Callable[[tuple[str, ...]], None]] = []
 
     @property
     def off(self) -> dict[str, str]:
         """Messages that this session cannot honour, each with why; pages show their buttons as off."""
+        if self.run_refusal:
+            return dict.fromkeys(("start", "step", "find_error", "check_ops", "break_on_failure"), self.run_refusal)
         off = {}
         if self.session.options.training is not None or self.own_run is not None:
             off["find_error"] = "The wrong op is searched for inference; session.check_gradients judges training."

@@ -63,7 +63,7 @@ class Programs:
             if self.graphs[k].trains:
                 hub_of(session).own_run = lambda: self.train(session)
             elif self.graphs[k].record is not None:
-                hub_of(session).own_run = refuse_parts
+                hub_of(session).own_run, hub_of(session).run_refusal = refuse_parts, PARTS
         return self._sessions[k]
 
     def frames(self, k: int, result: Any) -> list[Frame]:
@@ -112,9 +112,12 @@ class Programs:
         return session.training.repeat([step] * steps, steps)
 
 
+PARTS = "the workbench shows the Ir; its Session runs it: with session: session.run({stream: array, ...})"
+
+
 def refuse_parts() -> None:
     """Raises `InputError`: the parts of an Ir mean something in the order of its host program alone."""
-    raise InputError("the workbench shows the Ir; its Session runs it: with session: session.run({stream: array, ...})")
+    raise InputError(PARTS)
 
 
 _PROGRAMS: weakref.WeakKeyDictionary[Session, Programs] = weakref.WeakKeyDictionary()

@@ -25,17 +25,22 @@ export class ExplorePicture {
   private readonly effects = h('div', { class: 'tx-effects' });
   private readonly rows = h('div', { class: 'tx-table' });
   private readonly tip = h('div', { class: 'tx-tip', hidden: true });
+  private width = 0;
+  private readonly resize = new ResizeObserver(() => {
+    const now = this.element.clientWidth;
+    if (now === this.width) return;
+    this.width = now;
+    this.redraw();
+  });
 
   /** send: what clicks ask for; null where nobody answers. tools: what stands behind the bar's own buttons. */
   constructor(private readonly send: ((ask: Ask) => void) | null, private readonly tools: HTMLElement[] = []) {
     this.element = h('div', { class: 'tx-root' }, this.head, h('div', { class: 'tx-upper' }, this.front, this.note), this.lines, this.effects, this.rows, this.tip);
-    let width = 0;
-    new ResizeObserver(() => {
-      const now = this.element.clientWidth;
-      if (now === width) return;
-      width = now;
-      this.redraw();
-    }).observe(this.element);
+    this.resize.observe(this.element);
+  }
+
+  dispose(): void {
+    this.resize.disconnect();
   }
 
   show(picture: Picture): void {

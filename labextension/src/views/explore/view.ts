@@ -47,6 +47,7 @@ export class ExploreTab {
   }
 
   dispose(): void {
+    this.picture.dispose();
     this.stops.forEach(stop => stop());
   }
 
