@@ -13,7 +13,7 @@ import torch
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, quantise, round_to
 from tbuda_lab.core.graph import TILE, TM, Graph, Node, NodeKind, Shape
-from tbuda_lab.core.graph.phases import ACCUMULATES, OPTIMIZER_OF, PHASE, ROLE, STATISTIC, WRITES
+from tbuda_lab.core.graph.phases import ACCUMULATES, LOSS, OPTIMIZER_OF, PHASE, ROLE, STATISTIC, WRITES
 from tbuda_lab.core.lowering.values import collapse, tiles_of
 from tbuda_lab.core.ops.evaluate import Evaluation, evaluate
 from tbuda_lab.core.ops.tm import Reshape
@@ -159,6 +159,28 @@ def as_type(value: torch.Tensor, dtype: str) -> torch.Tensor:
     if dtype == "bool":
         return value != 0
     return (value.round() if value.is_floating_point() else value).to(getattr(torch, dtype))
+
+
+def output_dtype(output: Node) -> torch.dtype:
+    """The float type in which an output node leaves: the model's own. A loss leaves as float32."""
+    dtype = getattr(torch, str(output.attrs.get("dtype", "float32")))
+    return dtype if dtype.is_floating_point and not output.attrs.get(LOSS) else torch.float32
+
+
+def in_model_dtypes(
+    graph: Graph, outputs: Sequence[torch.Tensor], names: Sequence[str] | None = None
+) -> tuple[torch.Tensor, ...]:
+    """What the device computed, in the dtypes of the model's own outputs where these are other floats than float32.
+
+    names: of the outputs' nodes; None: all that the model gives. The executor gives float32. A float32 above 65,504
+    becomes an infinity in float16, as in torch. A loss and outputs of whole numbers stay as they are.
+    """
+    given = [node for node in graph.outputs if WRITES not in node.attrs]  # what writes a cache stays on the device
+    if names is not None:
+        given = [graph[name] for name in names]
+    return tuple(
+        v.to(output_dtype(node)) if v.dtype == torch.float32 else v for v, node in zip(outputs, given, strict=True)
+    )
 
 
 def unstack(array: np.ndarray, tm: TM) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core import frontend
-from tbuda_lab.core.bindings import InputBinding, OutputBinding
+from tbuda_lab.core.bindings import InputBinding, OutputBinding, in_model_dtypes
 from tbuda_lab.core.compiler.host_chain import HostChain, Stage
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, InputError, quantity
@@ -181,7 +181,8 @@ class Runner:
         control: RunControl | None = None,
         watcher: Watcher | None = None,
     ) -> list[list[torch.Tensor]]:
-        """Outputs of every sample, in order. control: pauses and steps the run. watcher: is told how it goes.
+        """Outputs of every sample, in order, in the model's own types. control: pauses and steps the run. watcher: is
+        told how it goes.
 
         A sample is what the model's forward takes: a tensor, a sequence of tensors, or a mapping by argument. Dim 0
         may hold several elements; they run one by one and are joined again. Raises `InputError` for inputs that do
@@ -219,9 +220,12 @@ class Runner:
                 control.reset()
             if watcher is not None:
                 watcher.ends()
+        chain = self.result.chain
+        names = [b.name for b in self.result.outputs] if chain is None else chain.output_names
         results, begin = [], 0
         for batch in batches:
-            results.append([join_elements(column) for column in zip(*rows[begin : begin + len(batch)], strict=True)])
+            joined = [join_elements(column) for column in zip(*rows[begin : begin + len(batch)], strict=True)]
+            results.append(list(in_model_dtypes(self.result.graph, joined, names)))
             begin += len(batch)
         return results
 

@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
+from tbuda_lab.core.bindings import in_model_dtypes
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.compiler.fallback import SplitResult, compile_with_fallback
 from tbuda_lab.core.compiler.pybuda_stages import StagedCompile
@@ -43,7 +44,7 @@ from tbuda_lab.pybuda.results import (
     taps,
 )
 from tbuda_lab.pybuda.specs import check_chips, default_arch, device_spec
-from tbuda_lab.pybuda.stage import Inputs, Outputs, blank_outputs, in_model_dtypes, microbatch_of
+from tbuda_lab.pybuda.stage import Inputs, Outputs, blank_outputs, microbatch_of
 from tbuda_lab.pybuda.subgraphs import SubgraphDevice
 from tbuda_lab.serving.torch_backend import BrokenModel, HostRunner, depends_on_data, nothing_for_device
 
@@ -324,7 +325,7 @@ class CompiledDevice(SubgraphDevice):
     def _run_hosted(self, inputs: Inputs) -> Outputs:
         if isinstance(self._hosted, HostRunner):
             self._check_batch(inputs)
-            return in_model_dtypes(self._hosted.graph, self._hosted.run([inputs])[0])
+            return tuple(self._hosted.run([inputs])[0])
         assert self._hosted is not None
         return tuple(self._hosted.run(inputs))
 
@@ -389,11 +390,11 @@ class CompiledDevice(SubgraphDevice):
             self._runner = Runner(result, self.numerics)
         op_names = config._get_global_compiler_config().op_intermediates_to_save
         if not op_names:
-            return in_model_dtypes(result.graph, self._runner.run([inputs])[0])
+            return tuple(self._runner.run([inputs])[0])
         intermediates = IntermediateOutputs(result, op_names)
         self._runner.executor.on_op = intermediates.take
         try:
-            outputs = in_model_dtypes(result.graph, self._runner.run([inputs])[0])
+            outputs = tuple(self._runner.run([inputs])[0])
         finally:
             self._runner.executor.on_op = None
         own = len(outputs) - len(intermediates.taps)

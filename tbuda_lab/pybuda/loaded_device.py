@@ -25,7 +25,7 @@ from tbuda_lab.pybuda.compile_outputs import netlist_folder
 from tbuda_lab.pybuda.compiled_device import CompiledDevice, beside_batch
 from tbuda_lab.pybuda.context import CONTEXT
 from tbuda_lab.pybuda.enums import BackendType, DeviceMode
-from tbuda_lab.pybuda.stage import Inputs, Outputs, as_inputs, blank_outputs, in_model_dtypes, new_values
+from tbuda_lab.pybuda.stage import Inputs, Outputs, as_inputs, blank_outputs, new_values
 from tbuda_lab.pybuda.subgraphs import has_subgraphs
 from tbuda_lab.pybuda.trainers import TTTraining
 from tbuda_lab.pybuda.tti import CompiledGraphState, TTDeviceImage, _manifest_of, trained_image
@@ -248,7 +248,7 @@ class LoadedDevice(CompiledDevice):
             raise not_supported("op_intermediates_to_save with an image", "run the model that was compiled")
         if self._runner is None:
             self._runner = Runner(self.loaded, self.numerics)
-        return in_model_dtypes(self.loaded.graph, self._runner.run([inputs])[0])
+        return tuple(self._runner.run([inputs])[0])
 
     def compile_to_image(self, img_path: Any = None, *_: Any, **__: Any) -> TTDeviceImage:
         """The image again, with weights and the optimizer's state as they are now; written where `img_path` says."""

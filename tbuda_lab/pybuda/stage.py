@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from tbuda_lab.core.bindings import output_dtype
 from tbuda_lab.core.errors import PipelineError
 from tbuda_lab.core.frontend.inputs import as_tensor
 from tbuda_lab.core.frontend.pybuda import Module, Parameter, Tensor, device_names, to_torch
-from tbuda_lab.core.graph import Graph, Node
-from tbuda_lab.core.graph.phases import LOSS, WRITES
+from tbuda_lab.core.graph import Graph
 
 Inputs = tuple[Any, ...] | dict[str, Any]
 Outputs = tuple[torch.Tensor, ...]
@@ -344,26 +344,9 @@ def as_inputs(tensors: Sequence[Any]) -> Inputs:
 
 def blank_outputs(graph: Graph, microbatch: int) -> Outputs:
     """Zeros of the shapes and dtypes that a model's graph gives for that many elements."""
-    return tuple(torch.zeros((microbatch, *n.shape[1:]) if n.shape else (), dtype=_dtype_of(n)) for n in graph.outputs)
-
-
-def in_model_dtypes(graph: Graph, outputs: Sequence[torch.Tensor], names: Sequence[str] | None = None) -> Outputs:
-    """What the device computed, in the dtypes of the model's own outputs where these are float16 or bfloat16.
-
-    names: of the outputs' nodes; None: all that the model gives. The executor gives float32. A float32 above 65,504
-    becomes an infinity in float16, as in torch. A loss and outputs of whole numbers stay as they are.
-    """
-    given = [node for node in graph.outputs if WRITES not in node.attrs]  # what writes a cache stays on the device
-    if names is not None:
-        given = [graph[name] for name in names]
     return tuple(
-        v.to(_dtype_of(node)) if v.dtype == torch.float32 else v for v, node in zip(outputs, given, strict=True)
+        torch.zeros((microbatch, *n.shape[1:]) if n.shape else (), dtype=output_dtype(n)) for n in graph.outputs
     )
-
-
-def _dtype_of(output: Node) -> torch.dtype:
-    halves = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-    return torch.float32 if output.attrs.get(LOSS) else halves.get(str(output.attrs.get("dtype")), torch.float32)
 
 
 def microbatch_of(inputs: Inputs) -> int:

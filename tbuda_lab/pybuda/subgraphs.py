@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.bindings import encode
+from tbuda_lab.core.bindings import encode, in_model_dtypes
 from tbuda_lab.core.errors import BatchError, InputError, PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import as_tensor, check_input, cut_inputs
 from tbuda_lab.core.frontend.pybuda import PyTorchModule
@@ -25,7 +25,7 @@ from tbuda_lab.core.runner import Runner, join_elements
 from tbuda_lab.pybuda import config
 from tbuda_lab.pybuda.compiler_config import CompilerConfig
 from tbuda_lab.pybuda.device import Device
-from tbuda_lab.pybuda.stage import Inputs, Outputs, in_model_dtypes
+from tbuda_lab.pybuda.stage import Inputs, Outputs
 
 
 def wants_subgraphs(settings: CompilerConfig, modules: Sequence[Module]) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core import frontend
+from tbuda_lab.core.bindings import in_model_dtypes
 from tbuda_lab.core.errors import PipelineError, not_supported
 from tbuda_lab.core.frontend.inputs import draw_masks, elements
 from tbuda_lab.core.frontend.pybuda import PyTorchModule, device_names, to_torch, with_loss
@@ -32,7 +33,6 @@ from tbuda_lab.pybuda.stage import (
     Inputs,
     Outputs,
     blank_outputs,
-    in_model_dtypes,
     microbatch_of,
 )
 from tbuda_lab.pybuda.subgraphs import refuse_training

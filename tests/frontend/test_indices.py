@@ -43,6 +43,17 @@ CASES: dict[str, Case] = {
     "index_add": (lambda x, i: torch.zeros(6, 4).index_add(0, i, x), (3, 4), [0, 3, 1], [5, 5, 0], [6, 0, 0]),
     "index_copy": (lambda x, i: torch.zeros(6, 4).index_copy(0, i, x), (3, 4), [0, 3, 1], [5, 2, 0], [6, 0, 1]),
     "index_put": (lambda x, i: torch.zeros(6, 4).index_put((i,), x), (3, 4), [0, 3, 1], [-1, 2, 0], [6, 0, 1]),
+    "index_put twice": (lambda x, i: torch.zeros(6, 4).index_put((i,), x), (3, 4), [0, 3, 1], [2, 5, 2], [6, 0, 1]),
+    "index_copy twice": (lambda x, i: torch.ones(6, 4).index_copy(0, i, x), (3, 4), [0, 3, 1], [2, 5, 2], [6, 0, 1]),
+    "index_copy thrice": (lambda x, i: torch.ones(4, 6).index_copy(1, i, x), (4, 3), [0, 3, 1], [2, 2, 2], [6, 0, 1]),
+    "index_fill": (lambda x, i: x.index_fill(0, i, 2.5), (5, 4), [0, 3, 1], [4, 4, 4], [5, 0, 1]),
+    "scatter twice": (
+        lambda x, i: torch.ones(3, 6).scatter(1, i.expand(3, 3), x),
+        (3, 3),
+        [0, 3, 1],
+        [5, 5, 0],
+        [6, 0, 0],
+    ),
     "argmax among more": (
         lambda x, i: x[(F.one_hot(i, 9).float() * x.sum().exp()).argmax(1)],
         (5, 4),

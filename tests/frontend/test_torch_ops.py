@@ -272,3 +272,68 @@ def test_known_exponents_take_negative_numbers(name: str) -> None:
     x = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
     session = Session(Fn(POWERS[name]), (x,), options=CompileOptions(default_df_override=DataFormat.Float32))
     torch.testing.assert_close(session.run()[0][0], POWERS[name](x), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def _agrees(function: Callable[..., object], *inputs: torch.Tensor) -> None:
+    """Values, shapes and types are torch's."""
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    have = Session(Fn(function).eval(), inputs, options=options, cache=False).run()[0]
+    for ours, wanted in zip(have, _eager(Fn(function), inputs), strict=True):
+        assert ours.dtype == wanted.dtype and ours.shape == wanted.shape
+        digit = torch.finfo(wanted.dtype).eps if wanted.is_floating_point() else 0.0
+        torch.testing.assert_close(ours, wanted, rtol=max(1e-4, 2 * digit), atol=max(1e-5, digit), equal_nan=True)
+
+
+NOTHING, THREE = torch.ones(0, 4), torch.randn(3, 4, generator=torch.Generator().manual_seed(3))
+EMPTY: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "product over nothing": lambda e, x: e.T @ e + x.sum(),
+    "with a bias": lambda e, x: torch.addmm(x[0], e.T, e),
+    "sum": lambda e, x: x + e.sum(0),
+    "mean": lambda e, x: x + e.mean(0),
+    "variance": lambda e, x: (x * 2, *torch.var_mean(e, 0)),
+    "joined": lambda e, x: torch.cat([e, x, e]) * 2,
+    "split": lambda e, x: [part * 2 for part in torch.split(x, [3, 0])],
+    "split of the middle": lambda e, x: [part.sum() for part in torch.split(x, [1, 0, 2])],
+    "returned beside others": lambda e, x: (x + 1, e + 1),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+def test_tensors_without_elements_are_known(name: str) -> None:
+    _agrees(EMPTY[name], NOTHING, THREE)
+
+
+def _of_host(x: torch.Tensor) -> dict[str, Callable[[], object]]:
+    special, functional = torch.special, torch.nn.functional
+    polynomials = [f"{kind}_polynomial_{k}" for kind in ("chebyshev", "shifted_chebyshev") for k in "tuvw"]
+    polynomials += ["hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l", "legendre_polynomial_p"]
+    orders = torch.arange(4.0)
+    bessel = [f"{kind}_k{n}" for kind in ("modified_bessel", "scaled_modified_bessel") for n in (0, 1)]
+    bessel += ["airy_ai", "bessel_y0", "bessel_y1", "modified_bessel_i0", "modified_bessel_i1", "spherical_bessel_j0"]
+    image = x.reshape(1, 2, 2, 3)
+    spread = torch.eye(3) * 4 + x[:, :3] @ x[:, :3].T
+    return {
+        **{name: lambda name=name: getattr(special, name)(x.abs() + 0.1) for name in bessel},
+        **{name: lambda name=name: getattr(special, name)(x.tanh(), orders) for name in polynomials},
+        "angle": lambda: torch.angle(x),
+        "as_strided_scatter": lambda: torch.as_strided_scatter(x, x[:2, :2] * 2, (2, 2), (4, 1)),
+        "frexp": lambda: torch.frexp(x),
+        "histogram": lambda: torch.histogram(x, 4, range=(-2.0, 2.0)),
+        "ldl_factor": lambda: torch.linalg.ldl_factor(spread),
+        "lu_solve": lambda: torch.linalg.lu_solve(*torch.linalg.lu_factor(spread), x),
+        "adaptive averages of unlike sizes": lambda: functional.adaptive_avg_pool2d(image.repeat(1, 1, 4, 3), (3, 4)),
+        "adaptive maxima with indices": lambda: functional.adaptive_max_pool2d(image, (1, 2), return_indices=True),
+        "bilinear by 1.7": lambda: functional.interpolate(image, scale_factor=1.7, mode="bilinear"),
+        "indices apart": lambda: image[:, [1, 0], :, [0, 2]],
+    }
+
+
+@pytest.mark.parametrize("name", _of_host(THREE))
+def test_calls_without_a_form_for_the_device_are_the_hosts(name: str) -> None:
+    _agrees(lambda x: (x + 1, *pytree.tree_leaves(_of_host(x)[name]())), THREE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.float32])
+def test_outputs_come_in_the_types_of_the_model(dtype: torch.dtype) -> None:
+    _agrees(lambda x: ((x * 2).to(dtype), x.relu()), THREE)
+    _agrees(lambda x: torch.fft.rfft(x).real.to(dtype) + 1, THREE)  # a part of the host

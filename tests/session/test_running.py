@@ -307,6 +307,14 @@ def test_a_dict_of_inputs_is_taken_by_argument_name():
     torch.testing.assert_close(output, right - 2 * left, rtol=2e-2, atol=5e-2)
 
 
+@pytest.mark.parametrize("one", [torch.ones(1, 64), np.ones((1, 64)), {"x": torch.ones(1, 64)}, 3])
+def test_one_sample_is_no_list_of_samples(one: object) -> None:
+    session = Session(torch.nn.Linear(64, 32).eval(), (torch.ones(1, 64),), "n150", cache=False)
+    for run in (session.run, session.run_on_workers):
+        with pytest.raises(InputError, match=r"run takes a list of samples, not .*write run\(\[sample\]\)"):
+            run(one)
+
+
 def test_outputs_of_whole_numbers_are_exact_and_stand_where_the_model_has_them() -> None:
     class Tagged(torch.nn.Module):
         def forward(self, x: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -19,12 +19,13 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, UnsupportedOp
 from tbuda_lab.core.files import Budget
 from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, FoldedValue, by_name, known_shape, lookup
-from tbuda_lab.core.frontend.aten.host import complex_call, mapping_of
+from tbuda_lab.core.frontend.aten.host import complex_call, host_call, mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array, is_whole
 from tbuda_lab.core.frontend.inputs import FIXED, dtype_name
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, Shape, ShapeError
 from tbuda_lab.core.ops import Cast, Reshape
 from tbuda_lab.core.ops.evaluate import ancestors, evaluate_value
+from tbuda_lab.core.ops.host import HOST_FORMS
 
 Tensor = AtenValue | FoldedValue
 MAX_FOLDED = 1 << 29
@@ -182,6 +183,7 @@ class Calls:
 
     def overload(self, target: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose overload is chosen: made now if every operand is known, else mapped, else decomposed."""
+        args, kwargs = pytree.tree_map_only(AtenValue, self._known_if_empty, (args, kwargs))
         leaves = pytree.tree_leaves((args, kwargs))
         if any(isinstance(v, NotMapped) for v in leaves):
             return NOT_MAPPED
@@ -209,22 +211,26 @@ class Calls:
         pieces = list(out) if isinstance(out, tuple | list) else [out]
         if all(p.numel() == 0 for p in pieces):  # nothing computes it, so it is known
             return self.constant(torch.empty(out.shape, dtype=out.dtype)) if len(pieces) == 1 else None
-        if (
-            isinstance(out, tuple | list)
-            and target._schema.name == "aten::split_with_sizes"
-            and any(p.numel() == 0 for p in pieces)
-        ):
-            return self._split(args[0], [int(n) for n in args[1]], args[2] if len(args) > 2 else 0)
         if any(self.dtype(v).is_complex for v in leaves if isinstance(v, AtenValue | FoldedValue)) or any(
             p.is_complex() for p in pieces
         ):
             mapping = complex_call
         count, call = len(self.graph.nodes), Call(target, by_name(target, args, kwargs), out, self.emit)
-        result = mapping(call)
+        try:
+            result = mapping(call)
+        except (CannotMap, ShapeError):
+            if target._schema.name.split("::")[-1] not in HOST_FORMS:
+                raise
+            for node in list(self.graph.nodes)[count:]:
+                del self.graph.nodes[node]
+            result = host_call(call)
         if call.counts():
             self.emit.mark_sums(count, result, out)
         if isinstance(result, tuple):
-            return tuple(None if r is None else self._check_value(r, o) for r, o in zip(result, out, strict=False))
+            empty = [None if p.numel() else self.constant(torch.empty(p.shape, dtype=p.dtype)) for p in pieces]
+            return tuple(
+                e if r is None else self._check_value(r, o) for r, o, e in zip(result, out, empty, strict=False)
+            )
         return self._check_value(result, out)
 
     def _fits(
@@ -286,10 +292,10 @@ class Calls:
                 return pytree.tree_map_only(torch.fx.Node, values.__getitem__, node.args[0])
         return None
 
-    def _split(self, x: Tensor, sizes: list[int], dim: int) -> tuple[Any, ...]:
-        """Pieces of which some are empty."""
-        starts = [sum(sizes[:k]) for k in range(len(sizes))]
-        return tuple(self.aten.slice(x, dim, start, start + n) for start, n in zip(starts, sizes, strict=True))
+    def _known_if_empty(self, value: AtenValue) -> AtenValue | FoldedValue:
+        """A tensor without elements is known, whoever gives it: what is made of it alone is a constant."""
+        shape = self.shape(value)
+        return value if math.prod(shape) else self.constant(torch.empty(shape, dtype=value.dtype), value.name)
 
     def _example(self, x: Tensor) -> torch.Tensor:
         return torch.empty(self.shape(x), dtype=self.dtype(x), device="meta")

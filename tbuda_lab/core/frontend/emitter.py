@@ -12,7 +12,7 @@ import torch
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.large_values import LARGEST
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Origin, Shape, ShapeError
-from tbuda_lab.core.ops import Cast, ReduceSum
+from tbuda_lab.core.ops import Add, Cast, Matmul, ReduceSum
 from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
 from tbuda_lab.core.ops.tm import MOVES
 
@@ -74,6 +74,9 @@ class Emitter:
             raise ShapeError(
                 f"a value of {size:,} elements; {LARGEST:,} are the most: cut it into several inputs or calls"
             )
+        if isinstance(op, Matmul) and size and 0 in self.graph[operands[0]].shape:  # a sum of nothing, and the bias
+            zeros = self.constant(np.zeros(shape, np.float32))
+            return self.op(Add(), zeros, operands[2], name=name) if len(operands) > 2 else zeros
         node = Node(
             name or self.name_for(op.type), NodeKind.OP, shape, op, tuple(Edge(x) for x in operands), origin=self.origin
         )

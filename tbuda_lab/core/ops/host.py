@@ -112,9 +112,12 @@ COMPLEX_CALLS = frozenset(
 
 FALLBACK_CALLS = frozenset(
     {
+        "_adaptive_avg_pool2d",
         "_adaptive_avg_pool3d",
         "_cdist_forward",
         "_embedding_bag",
+        "_histogramdd_bin_edges",
+        "_histogramdd_from_bin_cts",
         "_linalg_det",
         "_linalg_eigh",
         "_linalg_slogdet",
@@ -125,13 +128,18 @@ FALLBACK_CALLS = frozenset(
         "_upsample_bicubic2d_aa",
         "_upsample_bilinear2d_aa",
         "acosh",
+        "adaptive_avg_pool2d",
+        "adaptive_avg_pool3d",
         "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
         "addr",
         "affine_grid_generator",
         "all",
         "aminmax",
+        "angle",
         "any",
         "as_strided",
+        "as_strided_scatter",
         "asinh",
         "atanh",
         "avg_pool3d",
@@ -165,12 +173,14 @@ FALLBACK_CALLS = frozenset(
         "fmax",
         "fmin",
         "fractional_max_pool2d",
+        "frexp",
         "gcd",
         "geqrf",
         "grid_sampler_2d",
         "grid_sampler_3d",
         "heaviside",
         "histc",
+        "histogram",
         "hypot",
         "i0",
         "igamma",
@@ -190,13 +200,16 @@ FALLBACK_CALLS = frozenset(
         "linalg_cross",
         "linalg_householder_product",
         "linalg_inv_ex",
+        "linalg_ldl_factor_ex",
+        "linalg_ldl_solve",
         "linalg_lu",
         "linalg_lu_factor_ex",
-        "linalg_vector_norm",
+        "linalg_lu_solve",
         "linalg_matrix_exp",
         "linalg_pinv",
         "linalg_qr",
         "linalg_solve_triangular",
+        "linalg_vector_norm",
         "log10",
         "log1p",
         "log2",
@@ -237,15 +250,37 @@ FALLBACK_CALLS = frozenset(
         "sinc",
         "sinh",
         "slogdet",
+        "special_airy_ai",
         "special_bessel_j0",
         "special_bessel_j1",
+        "special_bessel_y0",
+        "special_bessel_y1",
+        "special_chebyshev_polynomial_t",
+        "special_chebyshev_polynomial_u",
+        "special_chebyshev_polynomial_v",
+        "special_chebyshev_polynomial_w",
         "special_entr",
         "special_erfcx",
+        "special_hermite_polynomial_h",
+        "special_hermite_polynomial_he",
         "special_i0e",
         "special_i1",
         "special_i1e",
+        "special_laguerre_polynomial_l",
+        "special_legendre_polynomial_p",
         "special_log_ndtr",
+        "special_modified_bessel_i0",
+        "special_modified_bessel_i1",
+        "special_modified_bessel_k0",
+        "special_modified_bessel_k1",
         "special_ndtri",
+        "special_scaled_modified_bessel_k0",
+        "special_scaled_modified_bessel_k1",
+        "special_shifted_chebyshev_polynomial_t",
+        "special_shifted_chebyshev_polynomial_u",
+        "special_shifted_chebyshev_polynomial_v",
+        "special_shifted_chebyshev_polynomial_w",
+        "special_spherical_bessel_j0",
         "special_xlog1py",
         "special_zeta",
         "take",
@@ -257,6 +292,7 @@ FALLBACK_CALLS = frozenset(
         "triu",
         "unfold",
         "upsample_bicubic2d",
+        "upsample_bilinear2d",
         "upsample_linear1d",
         "upsample_trilinear3d",
         "vander",
@@ -269,16 +305,25 @@ tensors and numbers alone: they read no file, write nothing, and draw no random 
 
 HOST_FORMS = frozenset(
     {
+        "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool3d",
+        "adaptive_avg_pool2d",
+        "adaptive_avg_pool3d",
+        "adaptive_max_pool2d",
+        "adaptive_max_pool3d",
+        "index",
         "linalg_vector_norm",
         "max",
         "max_pool1d_with_indices",
         "max_pool2d_with_indices",
         "max_pool3d_with_indices",
         "min",
+        "native_group_norm",
+        "upsample_bilinear2d",
     }
 )
-"""Of these, calls that the device has a form for, and the host the rest of: other orders, indices of what is largest.
-"""
+"""Of these, calls that the device has a form for, and the host the rest of: other orders, sizes and places, indices of
+what is largest."""
 
 CALLS = INTEGER_CALLS | FALLBACK_CALLS | COMPLEX_CALLS
 """aten ops that a graph may name; a graph read from text can call nothing else."""
@@ -400,6 +445,9 @@ class Embedding(NdOp):
         need_rank(table, 2, "embedding's table")
         return (*indices, table[1])
 
+    def result_dtype(self, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> torch.dtype:
+        return dtypes[0]
+
     def evaluate(self, table: Tensor, indices: Tensor) -> Tensor:
         _refuse_outside(indices, table.shape[0])
         padding = None if self.padding < 0 else self.padding
@@ -450,6 +498,9 @@ class CheckIndices(NdOp):
 
     def infer(self, indices: Shape) -> Shape:
         return indices
+
+    def result_dtype(self, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> torch.dtype:
+        return dtypes[0]
 
     def evaluate(self, indices: Tensor) -> Tensor:
         _refuse_outside(indices, self.entries)

@@ -216,9 +216,7 @@ class Runs:
                 self._state.runner = Runner(result, mode)
             runner, cancel = self._state.runner, self._state.cancel
             self._state.runner = None  # one that is stopped midway has queues half full
-            if inputs is not None and not isinstance(inputs, Iterable):
-                raise InputError(f"run takes a list of samples, not {type(inputs).__name__}")
-            batch = [self._state.sample_inputs] if inputs is None else list(inputs)
+            batch = [self._state.sample_inputs] if inputs is None else _samples(inputs)
             samples = self._compiles.run_guarded(lambda: fill_microbatch(result, batch)) if inputs is None else batch
             if inputs is not None:
                 self._refuse_mixed(result.graph, batch)
@@ -264,7 +262,7 @@ class Runs:
                 if self._state.cancel.is_set() and not self._state.stale:
                     self._state.cancel = threading.Event()  # it was meant for the work before
             result, cancel = self._compiles.compile(), self._state.cancel
-            batch = [self._state.sample_inputs] if inputs is None else list(inputs)
+            batch = [self._state.sample_inputs] if inputs is None else _samples(inputs)
             guarded = self._compiles.run_guarded
             samples = guarded(lambda: fill_microbatch(result, batch)) if inputs is None else batch
             if inputs is not None:
@@ -319,6 +317,16 @@ class Runs:
                 second = self.run(fill_microbatch(self._compiles.compile(), [sample]), mode)[0]
                 verdicts += _compare_all(again, second, "output {}, second run")
         return verdicts
+
+
+def _samples(inputs: Any) -> list[Any]:
+    """The samples of a run. A tensor or a dict is one sample, or a batch, or what an iteration gives of it: it is
+    refused."""
+    if isinstance(inputs, (torch.Tensor, np.ndarray, Mapping, str)) or not isinstance(inputs, Iterable):
+        raise InputError(
+            f"run takes a list of samples, not {type(inputs).__name__}; for one sample write run([sample])"
+        )
+    return list(inputs)
 
 
 def _compare_all(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor], name: str) -> list[Comparison]:

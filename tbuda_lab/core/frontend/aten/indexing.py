@@ -335,10 +335,13 @@ def index_copy(c: Call) -> str:
     lead = math.prod(shape[:dim])
     change = c.reshape(source, (lead, places[0], rest))
     flat = c.reshape(x, (lead, count, rest))
-    update = c.op(Matmul(), written, change)
     if name != "aten::index_add":
         unwritten = c.op(Subtract(), c.constant(1.0), c.op(ReduceMax(-1), written))
         flat = c.op(Multiply(), flat, unwritten)
+        # An input may name a place twice: of all that write it, the one that comes last is taken, not their sum.
+        after = c.op(Matmul(), written, c.constant(torch.ones(places[0], places[0]).tril(-1)))
+        written = c.op(Multiply(), written, c.op(Equal(), after, c.constant(0.0)))
+    update = c.op(Matmul(), written, change)
     return c.reshape(c.op(Add(), flat, update), shape)
 
 

@@ -154,7 +154,7 @@ def slice_(c: Call) -> str:
     return slice_dim(c, x, dim, c.get("start", 0), c.get("end", c.shape(x)[dim]), c.get("step", 1))
 
 
-@maps("aten.narrow")
+@maps("aten.narrow", "aten.narrow_copy")
 def narrow(c: Call) -> str:
     x, start = c.x(), int(c.get("start"))
     start += c.shape(x)[c.get("dim")] if start < 0 else 0
@@ -169,19 +169,26 @@ def select(c: Call) -> str:
 
 
 @maps(
-    "aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unsafe_chunk", "aten.unsafe_split", "aten.tensor_split"
+    "aten.split",
+    "aten.split_copy",
+    "aten.split_with_sizes",
+    "aten.split_with_sizes_copy",
+    "aten.chunk",
+    "aten.unsafe_chunk",
+    "aten.unsafe_split",
+    "aten.tensor_split",
 )
 def split(c: Call) -> Result:
     x, dim = c.x(), c.get("dim", 0)
     pieces, at = [], 0
     for piece in c.out:
         size = int(piece.shape[dim])
-        pieces.append(slice_dim(c, x, dim, at, at + size))
+        pieces.append(slice_dim(c, x, dim, at, at + size) if size else None)  # nothing computes an empty one
         at += size
     return tuple(pieces)
 
 
-@maps("aten.unbind")
+@maps("aten.unbind", "aten.unbind_copy")
 def unbind(c: Call) -> Result:
     x, dim = c.x(), c.get("dim", 0)
     return tuple(c.reshape(slice_dim(c, x, dim, i, i + 1), tuple(piece.shape)) for i, piece in enumerate(c.out))

@@ -315,6 +315,7 @@ class _TorchImporter:
             return int(sizes[args[1]])
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in VALUE_FREE:
             args = (self._blank(node.all_input_nodes[0]), *args[1:])
+        args, kwargs = pytree.tree_map_only(AtenValue, self._known_if_empty, (args, kwargs))
         leaves = pytree.tree_leaves((args, kwargs))
         if isinstance(target, torch._ops.OpOverload) and target.namespace == NAMESPACE and not lookup(target):
             if any(isinstance(v, _Poison) for v in leaves):
@@ -338,8 +339,8 @@ class _TorchImporter:
         if target._schema.name in ONE_KIND:
             self._check_kinds(target, leaves)
         meta = node.meta["val"]
-        if isinstance(meta, torch.Tensor) and math.prod(known_shape(meta) or (1,)) == 0:  # nothing computes it
-            return FoldedValue(torch.empty(known_shape(meta) or (0,), dtype=meta.dtype), node.name)
+        if (known := _known_empty(node, meta)) is not None:
+            return known
         call = Call(target, by_name(target, args, kwargs), node.meta["val"], self.emit)
         host_has_it = target._schema.name.split("::")[-1] in HOST_FORMS
         count = len(self.graph.nodes)
@@ -367,6 +368,13 @@ class _TorchImporter:
         if not (self.emit.keeps_stops and isinstance(value, AtenValue) and value.dtype.is_floating_point):
             return value
         return AtenValue(self.emit.op(StopGradient(), value.name), value.dtype)
+
+    def _known_if_empty(self, value: AtenValue) -> AtenValue | FoldedValue:
+        """A tensor without elements is known, whoever gives it: what is made of it alone is a constant."""
+        shape = self.graph[value.name].shape
+        if math.prod(shape):
+            return value
+        return FoldedValue(torch.empty(shape, dtype=value.dtype), value.name)
 
     def _on_host(self, call: Call, count: int) -> Any:
         """The call as the host makes it, instead of what its mapping wrote behind the first `count` nodes."""
@@ -433,7 +441,8 @@ class _TorchImporter:
             result = (result,)  # what else torch returns is for its own backward (log_sigmoid_forward)
         if isinstance(result, tuple):
             return tuple(
-                None if r is None else self._check_value(node, r, m) for r, m in zip(result, meta, strict=False)
+                self._check_value(node, r, m) if r is not None else _known_empty(node, m)
+                for r, m in zip(result, meta, strict=False)
             )
         return self._check_value(node, result, meta)
 
@@ -583,6 +592,13 @@ def _why_unmapped(node: torch.fx.Node, target: Any) -> str:
 def _kept_array(tensor: torch.Tensor) -> np.ndarray:
     """What a ram holds at first: a copy, for the buffer is the user's."""
     return as_array(tensor).copy() if tensor.is_floating_point() else tensor.detach().cpu().numpy().copy()
+
+
+def _known_empty(node: torch.fx.Node, meta: Any) -> FoldedValue | None:
+    """A result without elements, which nothing has to compute."""
+    if isinstance(meta, torch.Tensor) and 0 in (known_shape(meta) or ()):
+        return FoldedValue(torch.empty(meta.shape, dtype=meta.dtype), node.name)
+    return None
 
 
 def _is_random(target: Any) -> bool:
