@@ -264,11 +264,16 @@ POWERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "odd": lambda x: x ** (2 * torch.arange(8.0) + 1),
     "negative": lambda x: (x + torch.sign(x)) ** -EXPONENTS,
     "of a column": lambda x: x[..., :1] ** EXPONENTS,
+    "computed": lambda x: x ** (x * 0 + EXPONENTS),
+    "computed and negative": lambda x: (x + torch.sign(x)) ** (x * 0 - EXPONENTS),
+    "of one that is never negative": lambda x: (x.clamp(min=0.5) * x.exp()).mean(-1, keepdim=True) ** x,
+    "of a negative number": lambda x: (-2.0) ** (x * 0 + EXPONENTS),
+    "of zero": lambda x: 0.0 ** (x * 0 + EXPONENTS),
 }
 
 
 @pytest.mark.parametrize("name", POWERS)
-def test_known_exponents_take_negative_numbers(name: str) -> None:
+def test_powers_take_negative_numbers(name: str) -> None:
     x = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
     session = Session(Fn(POWERS[name]), (x,), options=CompileOptions(default_df_override=DataFormat.Float32))
     torch.testing.assert_close(session.run()[0][0], POWERS[name](x), rtol=1e-4, atol=1e-5, equal_nan=True)

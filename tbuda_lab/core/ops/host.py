@@ -237,6 +237,7 @@ FALLBACK_CALLS = frozenset(
         "ormqr",
         "polar",
         "polygamma",
+        "pow",
         "put",
         "reflection_pad3d",
         "renorm",

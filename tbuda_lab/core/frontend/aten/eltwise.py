@@ -10,7 +10,7 @@ import torch
 
 from tbuda_lab.core.frontend.aten.call import Call, CannotMap, FoldedValue, Result, maps
 from tbuda_lab.core.frontend.aten.host import host_call
-from tbuda_lab.core.graph import NodeKind, Op
+from tbuda_lab.core.graph import Graph, Node, NodeKind, Op
 from tbuda_lab.core.graph.phases import DROPOUT
 from tbuda_lab.core.ops import (
     Abs,
@@ -43,6 +43,7 @@ from tbuda_lab.core.ops import (
     Power,
     Reciprocal,
     ReduceAvg,
+    ReduceMax,
     ReduceSum,
     Relu,
     Remainder,
@@ -50,12 +51,14 @@ from tbuda_lab.core.ops import (
     RoundWhole,
     Sigmoid,
     Sine,
+    Softmax,
     Sqrt,
     StopGradient,
     Subtract,
     Tanh,
     Where,
 )
+from tbuda_lab.core.ops.tm import MOVES
 from tbuda_lab.core.ops.unary import TINY
 
 UNARY: dict[str, Op] = {
@@ -227,18 +230,52 @@ def power_of(c: Call, x: str, exponent: float) -> str:
 
 
 @maps("aten.pow")
-def power(c: Call) -> str:
+def power(c: Call) -> Result:
     base, exponent = c.arguments["self"], c.arguments["exponent"]
     if isinstance(exponent, int | float):
         return power_of(c, c.node_of(base), exponent)
     if isinstance(base, int | float):
         if base <= 0:
-            raise CannotMap(f"a power of the base {base} with a tensor exponent is defined for positive bases only")
+            return host_call(c)
         return c.op(Exp(), times(c, c.node_of(exponent), math.log(base)))
     known = c.folded_value("exponent")
     if known is not None and (y := _whole_powers(c, c.node_of(base), known)) is not None:
         return y
+    if known is None and not _never_negative(c.emit.graph, c.node_of(base)):
+        return host_call(c)  # the device's power takes the logarithm of its base
     return c.op(Power(), c.node_of(base), c.node_of(exponent))
+
+
+NEVER_NEGATIVE = (Abs, Exp, Sigmoid, Softmax, Sqrt, Power)
+"""Ops that give no number below 0 (a power reads none)."""
+KEEP_SIGNS = (*MOVES, Cast, ReduceAvg, ReduceMax, ReduceSum, Add, Multiply, Divide, Reciprocal, Minimum, Pow)
+"""Ops of which no result is below 0 where no operand is."""
+
+
+def _never_negative(graph: Graph, name: str) -> bool:
+    """Whether what a value holds is never below 0, by the ops that make it."""
+    known: dict[str, bool] = {}
+    pending = [name]
+    while pending:
+        node: Node = graph[pending[-1]]
+        op: Any = node.op
+        if node.kind is not NodeKind.OP:
+            answer = node.kind is NodeKind.CONSTANT and node.value is not None and bool((node.value >= 0).all())
+        elif isinstance(op, NEVER_NEGATIVE) or (isinstance(op, Multiply) and len(set(node.sources)) == 1):
+            answer = True
+        elif isinstance(op, Relu):
+            answer = op.threshold >= 0
+        elif isinstance(op, Clip):
+            answer = op.min is not None and op.min >= 0
+        elif not isinstance(op, (*KEEP_SIGNS, Maximum)):
+            answer = False
+        elif missing := [s for s in node.sources if s not in known]:
+            pending += missing
+            continue
+        else:
+            answer = (any if isinstance(op, Maximum) else all)(known[s] for s in node.sources)
+        known[pending.pop()] = answer
+    return known[name]
 
 
 def _whole_powers(c: Call, x: str, exponents: torch.Tensor) -> str | None:
