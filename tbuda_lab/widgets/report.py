@@ -22,6 +22,7 @@ from tbuda_lab.core.frames import Frame, epoch_time, session_frames, static_tile
 from tbuda_lab.core.frames.analysis_frames import cluster_frame, memory_frame
 from tbuda_lab.core.frames.graph_frame import pass_frame, passes_frame
 from tbuda_lab.core.frames.measured_frame import measured_frame
+from tbuda_lab.core.frames.ops_frame import L1_COLUMNS
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets.handlers.edit_messages import legal_frame
@@ -338,11 +339,8 @@ _SHAPES = (
     "op_m_k",
     "op_u_kt",
     "op_buf_size_mb",
-    "op_l1_input",
-    "op_l1_output",
-    "op_l1_param",
-    "op_l1_intermed",
     "op_l1_total",
+    *(f"op_{column}" for column in L1_COLUMNS.values()),
 )
 _SIZES = re.compile(r"\d+(?:\s*[x×,]\s*\d+)+|(?<=[\[(=])\d+")
 _NUMBERS = re.compile(r"[\d\s()\[\]x×,.:-]*")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,16 +14,23 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tbuda_lab.core.analysis.memory import KINDS, DramMap
+from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.analysis.memory import KINDS, DramMap, l1_of_placed, preloaded_queues
 from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.explore.numbers import numbers_of
 from tbuda_lab.core.formats import tile_bytes
-from tbuda_lab.core.frames import Frame
+from tbuda_lab.core.frames import Frame, ops_frame, session_frames
 from tbuda_lab.core.frames.analysis_frames import GAP, bent_axis, memory_frame
+from tbuda_lab.core.frames.netlist_grid import ops_frame as netlist_ops_frame
+from tbuda_lab.core.frames.ops_frame import L1_COLUMNS, op_columns
+from tbuda_lab.core.netlist.cores.epochs import epoch_cores
+from tbuda_lab.core.netlist.tables import Tables
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import plan_queues
 from tbuda_lab.core.session import QueueChannel, Session
+from tbuda_lab.widgets.views.table import OpTable
 from tests.session.models import encoder
 
 
@@ -231,3 +241,84 @@ def test_the_bent_axis(pairs: list[tuple[int, int]], end: int) -> None:
 
 def _stretches(knots: np.ndarray, places: np.ndarray, gaps: list[tuple[float, float, float]]) -> list[tuple[int, int]]:
     return [(round(np.interp(x, places, knots)), round(np.interp(x + w, places, knots))) for x, w, _ in gaps]
+
+
+def _of_the_check(session: Session) -> dict[str, tuple[int, dict[str, int]]]:
+    """(bytes of the fullest core, bytes by kind of the check) of every op, as rule R6 counts them."""
+    n = session.compile().netlist
+    counts: dict[str, tuple[int, dict[str, int]]] = {}
+    for graph in n.graphs.values():
+        ahead = preloaded_queues(n, graph.name)
+        preloads = {op.name: frozenset(i.source for i in op.inputs if i.source in ahead) for op in graph.ops.values()}
+        cores = epoch_cores(Tables(n), (graph.name,), session.device.tile_align, preloads, session.device.arch)
+        for op in graph.ops:
+            at, size = cores.fullest(op)
+            counts[op] = size, {kind: sum(sizes) for kind, sizes in cores.kinds(op, at).items()}
+    return counts
+
+
+def _columns(rows: list[dict[str, str]]) -> dict[str, tuple[int, dict[str, int]]]:
+    """The same of a table's rows: all, and by column."""
+    return {
+        row["name"]: (int(float(row["l1_total"])), {c: int(float(row[c])) for c in L1_COLUMNS.values()}) for row in rows
+    }
+
+
+def _of_frame(frame: Frame) -> dict[str, tuple[int, dict[str, int]]]:
+    columns = op_columns(frame)
+    assert not columns["l1_bound"].any(), "an estimate"
+    return _columns([dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)])
+
+
+def test_every_view_has_the_l1_that_the_check_counts(session: Session, tmp_path: Path) -> None:
+    """Memory view, tables, card, reasons, CSV, reports, placements, explorations and files of one placement."""
+    result, checked, usable = session.compile(), _of_the_check(session), session.device.l1_usable
+    l1 = {op: session.l1(op) for op in session.compile().placement.ops}
+    assert {op: m.used for op, m in l1.items()} == {op: size for op, (size, _) in checked.items()}
+    for op, (size, kinds) in checked.items():
+        assert sum(kinds.values()) == size
+        of = l1[op].by_kind()
+        assert of["headers"] == kinds.get("tile_headers", 0) and of["intermediate"] == kinds.get("intermediates", 0)
+        assert of["output"] + of["staging"] == kinds.get("output", 0) + kinds.get("dram_io", 0)
+        assert of["input"] == sum(n for kind, n in kinds.items() if kind.startswith("input_"))
+        assert of["parameter"] == sum(n for kind, n in kinds.items() if kind.startswith("prologue_"))
+    wanted = {op: (m.used, {L1_COLUMNS[k]: size for k, size in m.by_kind().items()}) for op, m in l1.items()}
+
+    csv_path, early = tmp_path / "ops.csv", l1_of_placed(session.placed())
+    session.export_table(csv_path)
+    read = netlists.loads(netlists.dumps(session.compile().netlist))
+    view = OpTable(session)
+    ops_of = {frame.key: frame for frame in session_frames(session.compile(), session.device, session.problems)}
+    file = netlist_ops_frame(read, session.device)
+    views = {
+        "ops frame": _of_frame(session.frames.get("ops")),
+        "before the netlist": _of_frame(ops_frame(result.lowered, result.placement, session.device, l1=early)),
+        "report": _of_frame(ops_of["ops"]),
+        "table view": _columns(view.to_rows()),
+        "table as CSV": _columns(list(csv.DictReader(io.StringIO(view.to_csv())))),
+        "exported table": _columns(list(csv.DictReader(csv_path.open()))),
+        "netlist file": _of_frame(file),
+    }
+    for name, table in views.items():
+        assert table == wanted, name
+    memory = memory_frame(session.compile())
+    assert dict(zip(memory.text("op_name"), memory.columns["op_used"], strict=True)) == {
+        op: size for op, (size, _) in checked.items()
+    }
+    for op in list(l1)[:: max(1, len(l1) // 4)]:
+        assert session[op]["L1"].startswith(f"{l1[op].used:,} of {usable:,} bytes (")
+    assert session.why(op).l1_bytes == l1[op].used
+    most = max(m.used for m in l1.values())
+    assert numbers_of(session.compile())["l1_bytes"] == most
+    (row,) = [row for row in session.placements if row.current]
+    assert row.facts.l1 == pytest.approx(most / usable)
+
+
+def test_an_estimate_is_marked(bert: Session) -> None:
+    """Where nobody counts cores, as of a shape that is not placed, the candidate's own sum."""
+    frame = ops_frame(bert.compile().lowered, bert.compile().placement, bert.device)
+    columns = op_columns(frame)
+    assert columns["l1_bound"].all()
+    kinds = np.sum([columns[c] for c in L1_COLUMNS.values()], axis=0)
+    rows = [int(bert.compile().placement.candidate(name)["l1_total"]) for name in columns["name"]]
+    assert columns["l1_total"].tolist() == kinds.tolist() == rows

@@ -171,7 +171,10 @@ def device(harvested: tuple[int, ...] = (3, 8)) -> Any:
         chips=(0,),
         chip_rows=(),
         clock_hz=1.0e9,
+        l1_size=1_499_136,
+        l1_reserved=299_136,
         l1_usable=1_200_000,
+        tile_align=32,
         physical_row=lambda r: alive[r],
     )
 

@@ -26,7 +26,7 @@ export function numbers(ops: Ops, op: number): [string, string][] {
     ['t', `${t}${ops.stream[op] ? `, streams ${ops.stream[op]}` : ''}`]
   ];
   if (ops.get('m_k', op) > 0) list.push(['m_k / u_kt', `${ops.get('m_k', op)} / ${ops.get('u_kt', op)}`]);
-  list.push(['L1', `${bytes(ops.get('l1_total', op))}, ${percent(ops.get('l1_total', op) / ops.l1)}`]);
+  list.push(['L1', ops.l1Text(op, size => `${bytes(size)},`)]);
   list.push(['format', [ops.df[op], ops.fidelity[op]].filter(Boolean).join(', ')]);
   if (ops.get('candidates', op) > 0) list.push(['candidates', `${withThousands(ops.get('legal', op))} legal of ${withThousands(ops.get('candidates', op))}, fastest ${short(ops.get('fastest', op))} cycles`]);
   return list;

@@ -25,7 +25,7 @@ export const FORMULAS = {
   mblock: 'Macro block of a core: rows × columns of ublocks. It is the unit of buffering.',
   ublock: 'Micro block: rows × columns of tiles that the math unit handles at once. Half of the destination register has to hold it.',
   inner: 'Inner dimension of a matmul: m_k steps of u_kt tiles each.',
-  l1: 'Buffers of one core (inputs, parameters, intermediates, output) and their share of the L1 that firmware leaves, as the placer counts them for its candidate; the memory view has what the netlist takes. Source: core/balancer/l1.py.',
+  l1: 'Buffers of the fullest core of the op, tile headers included, and their share of the L1 that firmware leaves, as the check of the netlist counts them (rule R6); the memory view has them by kind. ≈ marks the estimate of a shape that is not placed. Source: core/netlist/cores.',
   preload: 'Parameters that wait in L1 from before the first input of an epoch, or are read from DRAM for every input. Preloading takes L1 and time before the first input. Source: core/balancer/l1.py.',
   format: 'Data format of the output, and how many passes the matrix unit spends on the mantissa.',
   candidates: 'Combinations of grid, blocks and stream factor; how many of them are legal; the fewest kernel cycles among those. Source: core/balancer/enumerate.py.',

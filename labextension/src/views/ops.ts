@@ -1,5 +1,6 @@
 /** The placement frame, unpacked once and shared by grid, table and inspector. */
 import type { Column, Frame } from './frame.js';
+import { percent } from './dom.js';
 import { cutName, distinctNames, layerOf, layersOf, Matcher } from './names.js';
 import type { OpTimes } from './optimes.js';
 import { preferences } from './preferences.js';
@@ -99,6 +100,13 @@ export class Ops {
     let found = this.columns.get(column); // asked for some ten thousand times a picture
     if (!found) this.columns.set(column, (found = this.frame.column(`op_${column}`)));
     return found[op]!;
+  }
+
+  /** Bytes of L1 on the fullest core of an op. Marked where they are the estimate of a shape that is not placed. */
+  l1Text(op: number, text: (size: number) => string): string {
+    const size = this.get('l1_total', op);
+    const estimate = this.frame.has('op_l1_bound') && this.get('l1_bound', op) > 0;
+    return `${estimate ? '≈ ' : ''}${text(size)} ${percent(size / this.l1)}`;
   }
 
   ofEpoch(column: string, epoch: number): number {

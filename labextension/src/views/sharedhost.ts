@@ -152,6 +152,7 @@ export class SharedHost extends StaticHost {
       for (const [column, from] of [['op_cycles', 'cycles'], ['op_limiter_cycles', 'limiter_cycles'], ['op_cores', 'cores'], ['op_l1_total', 'l1_bytes']] as const) {
         changes.push({ column, at, value: legal.value(from, size) });
       }
+      if (base.has('op_l1_bound')) changes.push({ column: 'op_l1_bound', at, value: 1 });
       changes.push({ column: 'epoch_cycles', at: epoch, value: legal.value('epoch_kernel_cycles', size) },
         { column: 'epoch_limiter_cycles', at: epoch, value: legal.value('epoch_cycles', size) });
       // tables do not say what limits it then

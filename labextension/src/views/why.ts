@@ -90,7 +90,7 @@ export class WhyPanel {
     const share = (bytes: number) => (l1 ? percent(bytes / l1) : `${short(bytes)}B`);
     const head: [string, string][] = [['Grid', ''], ['Cores', ''], ['Kernel', 'Cycles per input of the kernel alone'],
       ['Kernel or transfer', 'Cycles per input of its kernel or its slowest transfer'], ['Model', 'Cycles per input of the whole model, simulated for the batch of the session'],
-      ['L1', ''], ['Verdict', ''], ['', '']];
+      ['L1', 'Of the op as it is placed what its fullest core takes, of other shapes (≈) the estimate of their candidates'], ['Verdict', ''], ['', '']];
     const row = (cells: (string | HTMLElement)[], name: string) => h('tr', { class: name },
       ...cells.slice(0, 7).map((c, i) => h('td', { class: i > 0 && i < 6 ? 'tb-right' : '' }, c)), h('td', { class: 'tb-doings' }, ...cells.slice(7)));
     const chosen = row([
@@ -98,7 +98,7 @@ export class WhyPanel {
       r.overrides.includes('op_size') ? 'chosen by your override' : 'chosen', ''
     ], 'tb-chosen');
     const others = r.next_best.map(a => row([
-      a.grid.join('×'), withThousands(a.cores), withThousands(a.cycles), withThousands(a.limiter_cycles), a.time === null ? '–' : withThousands(a.time), share(a.l1_bytes), a.against,
+      a.grid.join('×'), withThousands(a.cores), withThousands(a.cycles), withThousands(a.limiter_cycles), a.time === null ? '–' : withThousands(a.time), `≈ ${share(a.l1_bytes)}`, a.against,
       h('button', {
         class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy,
         'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.edit(a.edit)

@@ -4,7 +4,7 @@ they are needed and what they ask of channels; and the same of a netlist file, a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tbuda_lab.core.netlist.cores.epochs import EpochCores, epoch_cores
 from tbuda_lab.core.netlist.schema import Execute, NetGraph, Netlist, NetOp, Queue
 from tbuda_lab.core.netlist.sizes import l1_buffers, queue_buffer_bytes
 from tbuda_lab.core.netlist.tables import Tables, queue_groups
+from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps
 
 KINDS = ("output", "intermediate", "parameter", "input", "staging", "relay", "headers", "state", "overlay")
 """Kinds of an op's buffers, as the check counts them (rule R6): staging is of reads from DRAM, relays
@@ -62,6 +63,10 @@ class L1Map:
         starts = [*(p.start for p in self.parts), self.size]
         return max(s - e for e, s in zip(ends, starts, strict=True))
 
+    def by_kind(self) -> dict[str, int]:
+        """Bytes of every kind (`KINDS`)."""
+        return {kind: sum(p.bytes for p in self.parts if p.kind == kind) for kind in KINDS}
+
 
 def l1_maps(result: CompileResult) -> list[L1Map]:
     """The buffers of every op of a compile on the fullest of its cores, as the check counts them (rule R6)."""
@@ -73,6 +78,16 @@ def l1_map(result: CompileResult, op: str) -> L1Map:
     if op not in result.placement.ops:
         raise InputError(f"{op!r} is not an op of the placement")
     return NetlistMemory(result.netlist, result.device).l1(op)
+
+
+def l1_by_kind(result: CompileResult) -> dict[str, dict[str, int]]:
+    """By op the bytes of every kind (`KINDS`) on the fullest of its cores; see `l1_maps`."""
+    return {m.op: m.by_kind() for m in l1_maps(result)}
+
+
+def l1_of_placed(placed: PlacedOps) -> dict[str, dict[str, int]]:
+    """The same before there is a netlist; ops that only the netlist tells of are left out."""
+    return {op: bytes_by_kind(dict(load.buffers), load.read) for op, load in placed.fullest_cores().items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,21 +333,35 @@ def _l1(tables: Tables, op: NetOp, device: DeviceSpec, cores: EpochCores, ahead:
     return L1Map(op.name, device.l1_size, device.l1_reserved, tuple(parts))
 
 
+def _view_of(kind: str, number: int, read: bool) -> tuple[str, int]:
+    """(kind of the view, operand or -1) of a buffer of a core. number: which it is of its kind; read: whether an op
+    reads the output; else a queue takes it, and its buffer is the first that DRAM has to do with."""
+    name, _, port = kind.rpartition("_")
+    if port.removeprefix("in").isdigit():
+        return ("input" if name == "input" else "parameter"), int(port.removeprefix("in"))
+    if kind == "output" or (kind == "dram_io" and not read and number == 0):
+        return "output", -1
+    return _KIND.get(kind, kind), -1
+
+
+def bytes_by_kind(kinds: Mapping[str, Sequence[int]], read: bool) -> dict[str, int]:
+    """Bytes of a core by kind of the view (`KINDS`), from its buffers as `netlist.cores` names them. read: whether an
+    op reads the output."""
+    totals = dict.fromkeys(KINDS, 0)
+    for kind, sizes in kinds.items():
+        for number, size in enumerate(sizes):
+            totals[_view_of(kind, number, read)[0]] += size
+    return totals
+
+
 def _on_core(op: NetOp, kinds: dict[str, list[int]], read: bool) -> list[tuple[str, int, str, int]]:
-    """(kind of the view, operand, source, bytes) of each buffer of a core. read: whether an op reads the output; else a
-    queue takes it, and its buffer is the first that DRAM has to do with."""
+    """(kind of the view, operand, source, bytes) of each buffer of a core; see `_view_of`."""
     buffers: list[tuple[str, int, str, int]] = []
     for kind, sizes in kinds.items():
-        name, _, number = kind.rpartition("_")
-        for k, size in enumerate(sizes):
-            if number.removeprefix("in").isdigit():
-                operand = int(number.removeprefix("in"))
-                view = "input" if name == "input" else "parameter"
-                buffers.append((view, operand, op.inputs[operand].source, size))
-            elif kind == "output" or (kind == "dram_io" and not read and k == 0):
-                buffers.append(("output", -1, op.name, size))
-            else:
-                buffers.append((_KIND.get(kind, kind), -1, kind_text(kind), size))
+        for number, size in enumerate(sizes):
+            view, operand = _view_of(kind, number, read)
+            source = op.inputs[operand].source if operand >= 0 else op.name if view == "output" else kind_text(kind)
+            buffers.append((view, operand, source, size))
     return buffers
 
 

@@ -30,7 +30,7 @@ def header_bytes(graph: Graph, options: CompileOptions) -> int:
         elif node.kind is NodeKind.OUTPUT and output_on_host(node, options):
             sizes |= {tile_bytes(df, header=False) for df in formats}
         sizes |= {tile_bytes(df) for df in formats}
-    return max(0, len(sizes) - 1) * buffers.HEADERS
+    return buffers.header_bytes(sizes)
 
 
 RELAYS = buffers.RELAY_TILES

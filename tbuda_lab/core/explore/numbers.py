@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core import frontend
+from tbuda_lab.core.analysis.memory import l1_maps
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.epochsim import cycles_of_batches
 from tbuda_lab.core.frontend.inputs import elements
@@ -37,7 +38,7 @@ NUMBERS: dict[str, Number] = {
     "chips": Number("chips of the device", "", "min"),
     "cores": Number("cores that the fullest epoch uses", "", "min"),
     "epochs": Number("epochs", "", "min"),
-    "l1_bytes": Number("buffers in L1 of the fullest core, as candidates count them", "bytes", "min"),
+    "l1_bytes": Number("buffers in L1 of the fullest core, as the check of the netlist counts them", "bytes", "min"),
     "dram_bytes": Number("queues in DRAM", "bytes", "min"),
     "host_bytes": Number("queues in host memory", "bytes", "min"),
     "pcc": Number("lowest correlation of an output with torch", "", "max", True),
@@ -62,7 +63,7 @@ def numbers_of(result: CompileResult) -> dict[str, float]:
         "chips": float(len(device.chips)),
         "cores": float(max(cores, default=0)),
         "epochs": float(len(placement.epochs)),
-        "l1_bytes": float(max((int(placement.candidate(op)["l1_total"]) for op in placement.ops), default=0)),
+        "l1_bytes": float(max((m.used for m in l1_maps(result)), default=0)),
         "dram_bytes": float(where["dram"]),
         "host_bytes": float(where["host"]),
     }

@@ -14,7 +14,7 @@ from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import DataFormat, MathFidelity, tile_bytes
 from tbuda_lab.core.frames.frame import Frame, Strings
-from tbuda_lab.core.frames.ops_frame import total_cycles
+from tbuda_lab.core.frames.ops_frame import L1_COLUMNS, total_cycles
 from tbuda_lab.core.netlist.check.special import rectangle
 from tbuda_lab.core.netlist.schema import FusedOp, Netlist, NetOp, SubOp
 from tbuda_lab.core.netlist.tables import linked_graphs
@@ -114,7 +114,6 @@ def _counts(op: NetOp, part: NetOp | SubOp) -> tuple[int, ...]:
 
 _MOST_SIDE = 64  # cores of a drawn grid; ops beyond are in the table only
 _I4 = (1 << 31) - 1
-_L1 = {"input": "input", "output": "output", "parameter": "param", "intermediate": "intermed"}
 
 Columns = dict[str, npt.NDArray[np.generic]]
 
@@ -132,7 +131,7 @@ def ops_frame(n: Netlist, device: DeviceSpec) -> Frame:
     chips = np.array([_chip(g.target_device) for g in n.graphs.values()], dtype="<u2")
     boxes = np.array([_box(op) for op in ops], np.int64).reshape(-1, 4)
     maps = NetlistMemory(n, device).all_l1()
-    use = [{kind: sum(p.bytes for p in m.parts if p.kind == kind) for kind in _L1} for m in maps]
+    use = [m.by_kind() for m in maps]
     cycles = op_cycles(n, device.arch)
     lines = [s.line if (s := n.source.get(("graphs", g.name, op.name))) else 0 for g, op in n.ops()]
     blocks = np.array([_numbers(op) for op in ops], np.int64).reshape(-1, 8)
@@ -155,8 +154,9 @@ def ops_frame(n: Netlist, device: DeviceSpec) -> Frame:
         "op_legal": zero.astype("<u4"),
         "op_fastest": zero.astype("<f8"),
         "op_cores": (boxes[:, 2] * boxes[:, 3]).astype("<i4"),
-        **{f"op_l1_{key}": np.array([u[kind] for u in use], dtype="<f8") for kind, key in _L1.items()},
+        **{f"op_{column}": np.array([u[kind] for u in use], dtype="<f8") for kind, column in L1_COLUMNS.items()},
         "op_l1_total": np.array([m.used for m in maps], dtype="<f8"),
+        "op_l1_bound": zero.astype("u1"),
     }
     names = ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "m_k", "u_kt", "buf_size_mb")
     columns |= {f"op_{key}": blocks[:, k].astype("<i4") for k, key in enumerate(names)}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,18 @@ from tbuda_lab.core.frames.graph_frame import node_type
 from tbuda_lab.core.graph import TILE, Graph, Node
 
 INTEGERS = ("t", "mblock_m", "mblock_n", "ublock_r", "ublock_c", "m_k", "u_kt", "buf_size_mb", "cores")
-BYTES = ("l1_input", "l1_output", "l1_param", "l1_intermed", "l1_total")
+L1_COLUMNS = {
+    "input": "l1_input",
+    "output": "l1_output",
+    "parameter": "l1_param",
+    "intermediate": "l1_intermed",
+    "staging": "l1_staging",
+    "relay": "l1_relays",
+    "headers": "l1_headers",
+    "state": "l1_state",
+    "overlay": "l1_overlay",
+}
+"""By kind of buffer (`analysis.memory.KINDS`) the column of its bytes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,17 +78,19 @@ def ops_frame(
     device: DeviceSpec,
     facts: OpColumns | None = None,
     times: BatchTime | None = None,
+    l1: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Frame:
     """Columns of a placement.
 
     `op_*`: name, type, epoch, chip, rectangle (row, col, rows, cols in logical cores), the chosen candidate's fields,
     cycles per input of the op's kernel (`cycles`), with its operands and output (`limiter_cycles`; `limiter`: what
-    takes longest), bytes of L1, which operands are parameters and which of these wait in L1 from before the first input
-    (`parameters`, `preloaded`: bit k is operand k; others are streamed for every input), bytes handed on per input
-    (`out_bytes`), how many candidates the op had and how many were legal. `epoch_*`: temporal number, chip, cycles per
-    input of the slowest kernel (`cycles`) and of the slowest op with its data (`limiter_cycles`), `kernel_work` (sum of
-    cores x kernel cycles) and busy (that over all cores x the epoch's cycles: `epoch_time` where it is simulated, else
-    its slowest kernel).
+    takes longest), bytes of L1 on its fullest core (`l1_total`, and by kind: `L1_COLUMNS`; `l1_bound` is 1 where they
+    are the estimate of the candidate), which operands are parameters and which of these wait in L1 from before the
+    first input (`parameters`, `preloaded`: bit k is operand k; others are streamed for every input), bytes handed on
+    per input (`out_bytes`), how many candidates the op had and how many were legal. `epoch_*`: temporal number, chip,
+    cycles per input of the slowest kernel (`cycles`) and of the slowest op with its data (`limiter_cycles`),
+    `kernel_work` (sum of cores x kernel cycles) and busy (that over all cores x the epoch's cycles: `epoch_time` where
+    it is simulated, else its slowest kernel).
     `edge_*`: producer and consumer as op indices. `edges between epochs` go through queues and are listed alike.
 
     With `times`, the simulation of a batch, also these, in cycles per input unless they say otherwise. `epoch_time` =
@@ -89,7 +102,9 @@ def ops_frame(
     `time_parts`: sums over the epochs. meta `curve`, where the placement was searched on from: [[steps,
     cycles per input], ...].
 
-    facts: `op_facts` of this graph and the placement's `op_names`, where they are known.
+    facts: `op_facts` of this graph and the placement's `op_names`, where they are known. l1: by op the bytes of each
+    kind of buffer as the check of the netlist counts them (`analysis.memory.l1_by_kind`); of an op without them there
+    is the estimate.
     """
     facts = op_facts(lowered, op_names(placement)) if facts is None else facts
     names, strings = facts.names, Strings(facts.strings)
@@ -128,8 +143,7 @@ def ops_frame(
     columns["op_limiter"] = strings.column([what for _, _, what in limits])
     for field in INTEGERS:
         columns[f"op_{field}"] = chosen[field].astype("<i4")
-    for field in BYTES:
-        columns[f"op_{field}"] = chosen[field].astype("<f8")
+    columns |= _l1(names, chosen, l1 or {})
     columns["op_parameters"] = np.array([_parameter_bits(m) for m in models], dtype="<u4")
     columns["op_preloaded"] = chosen["prologue"].astype("<u4") & columns["op_parameters"]
     columns |= _epochs(placement, device, columns)
@@ -145,6 +159,23 @@ def ops_frame(
     if times is not None:
         meta |= {"time": times.per_input, "batch": times.batch, "time_parts": times.parts}
     return Frame("ops", meta, columns, strings.table)
+
+
+def _l1(names: Sequence[str], chosen: np.ndarray, known: Mapping[str, Mapping[str, int]]) -> dict[str, np.ndarray]:
+    """Bytes of L1 by kind, as they are known, else as candidates estimate them: tile headers are what is left of
+    their sum."""
+    kinds = list(L1_COLUMNS)
+    sizes = np.array([[of.get(kind, 0) for kind in kinds] for of in (known.get(n, {}) for n in names)], dtype="<f8")
+    sizes = sizes.reshape(-1, len(kinds))
+    bound = np.array([n not in known for n in names], dtype=bool)
+    if bound.any():
+        row = chosen[bound]
+        fields = ("l1_input", "l1_output", "l1_param", "l1_intermed")
+        rest = row["l1_total"] - sum(row[field] for field in fields)
+        estimates = {**{field: row[field] for field in fields}, "l1_headers": rest}
+        sizes[bound] = np.stack([estimates.get(c, np.zeros(len(row))) for c in L1_COLUMNS.values()], axis=1)
+    columns = {f"op_{column}": sizes[:, k].copy() for k, column in enumerate(L1_COLUMNS.values())}
+    return {**columns, "op_l1_total": sizes.sum(axis=1), "op_l1_bound": bound.astype("u1")}
 
 
 def _op_times(placement: Placement, times: BatchTime) -> dict[str, OpTime]:

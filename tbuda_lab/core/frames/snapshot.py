@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.analysis.memory import l1_by_kind
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import BatchTime
@@ -82,7 +83,7 @@ def result_frames(result: CompileResult, times: BatchTime | None = None) -> list
         graph_frame(result.graph, "traced"),
         graph_frame(result.passed, "passed"),
         graph_frame(result.lowered, "lowered"),
-        ops_frame(result.lowered, result.placement, result.device, None, times),
+        ops_frame(result.lowered, result.placement, result.device, None, times, l1_by_kind(result)),
         netlist_frame(netlists.dumps(result.netlist)),
     ]
 

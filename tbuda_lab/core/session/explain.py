@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from tbuda_lab.core.analysis.memory import L1Map, l1_map, l1_of_placed
 from tbuda_lab.core.balancer.types import Reason
 from tbuda_lab.core.compiler import CompileResult
+from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim import epoch_limits
 from tbuda_lab.core.errors import InputError, TbudaError, quantity
 from tbuda_lab.core.overrides import Override, target_text
@@ -79,7 +81,7 @@ def card_of(result: CompileResult, records: Iterable[OverrideRecord], op: str) -
             f"t {row['t']}, mblock {row['mblock_m']}x{row['mblock_n']}, ublock {row['ublock_r']}x"
             f"{row['ublock_c']}" + (f", m_k {row['m_k']}, u_kt {row['u_kt']}" if row["u_kt"] else ""),
         ),
-        ("L1", f"{int(row['l1_total']):,} of {result.device.l1_usable:,} bytes"),
+        ("L1", _l1_text(l1_map(result, op), result.device)),
     ]
     if placement.report is not None:
         kernel, limiter, what = placement.report.op_limiters[op]
@@ -90,6 +92,13 @@ def card_of(result: CompileResult, records: Iterable[OverrideRecord], op: str) -
     facts.append(("candidates", f"{len(table.legal()):,} legal of {len(table.rows):,}"))
     own = tuple(r for r in records if op in r.matched)
     return OpCard(op, tuple((name, str(text)) for name, text in facts if str(text)), own)
+
+
+def _l1_text(l1: L1Map, device: DeviceSpec) -> str:
+    """Bytes of the fullest core, the largest kinds first."""
+    kinds = sorted(((size, kind) for kind, size in l1.by_kind().items() if size), key=lambda k: (-k[0], k[1]))
+    listed = ", ".join(f"{kind} {size:,}" for size, kind in kinds)
+    return f"{l1.used:,} of {device.l1_usable:,} bytes" + (f" ({listed})" if listed else "")
 
 
 _ALTERNATIVES = 5
@@ -159,7 +168,7 @@ def reasons_of(placed: PlacedOps, op: str, table: LegalTable, time_after: TimeAf
     epoch, limit = times.epochs[number], epoch_limits(placement, times)[number]
     spent = epoch.cycles / times.batch
     share = f"Epoch {number} takes {spent:,.0f} cycles per input, simulated for a batch of {times.batch}"
-    row = placement.candidate(op)
+    row, l1 = placement.candidate(op), l1_of_placed(placed)
     routes = _route_texts(table)
     return Reasons(
         op,
@@ -168,7 +177,7 @@ def reasons_of(placed: PlacedOps, op: str, table: LegalTable, time_after: TimeAf
         why.kernel_cycles,
         why.limiter_cycles,
         why.limiter,
-        int(row["l1_total"]),
+        sum(l1[op].values()) if op in l1 else int(row["l1_total"]),
         int(row["cores"]),
         why.legal,
         why.total,

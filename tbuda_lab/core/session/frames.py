@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.analysis.memory import l1_by_kind, l1_of_placed
 from tbuda_lab.core.epochsim import BatchTime
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames import Frame, graph_frame, netlist_frame, ops_frame, problems_frame, summary_frame
@@ -56,15 +57,24 @@ class ResultFrames:
 
     def result(self, result: CompileResult) -> Frame:
         """The frame "ops" of a compile."""
-        return self.placement(result.lowered, result.placement, result.device, lambda: self._times(result))
+        times, l1 = (lambda: self._times(result)), (lambda: l1_by_kind(result))
+        return self.placement(result.lowered, result.placement, result.device, times, l1, final=True)
 
     def placement(
-        self, lowered: Graph, placement: Placement, device: DeviceSpec, times: Callable[[], BatchTime]
+        self,
+        lowered: Graph,
+        placement: Placement,
+        device: DeviceSpec,
+        times: Callable[[], BatchTime],
+        l1: Callable[[], Mapping[str, Mapping[str, int]]],
+        *,
+        final: bool = False,
     ) -> Frame:
-        """The frame "ops" of a placement that nobody changes any more. times: asked for where there is no frame yet."""
+        """The frame "ops" of a placement that nobody changes any more. times, l1: see `ops_frame`; asked for where
+        there is no frame yet. final: l1 knows of all ops."""
         entry = self._placements.get(id(placement))
-        if entry is None or entry[0] is not placement:
-            frame = ops_frame(lowered, placement, device, self._facts(lowered, placement), times())
+        if entry is None or entry[0] is not placement or (final and entry[1].columns["op_l1_bound"].any()):
+            frame = ops_frame(lowered, placement, device, self._facts(lowered, placement), times(), l1())
             entry = self._placements[id(placement)] = (placement, frame)
             while len(self._placements) > _RESULTS:
                 self._placements.popitem(last=False)
@@ -108,9 +118,8 @@ class Frames:
 
     def ops_frame(self, placed: PlacedOps) -> Frame:
         """The frame "ops" of a placement of this session, before there is a netlist of it; its result has the same."""
-        return self._by_result.placement(
-            placed.problem.graph, placed.placement(), self._state.device, lambda: time_of(placed)
-        )
+        times, l1 = (lambda: time_of(placed)), (lambda: l1_of_placed(placed))
+        return self._by_result.placement(placed.problem.graph, placed.placement(), self._state.device, times, l1)
 
     def graph(self, stage: str) -> Frame:
         """The graph of a stage; runs what has to run for it."""

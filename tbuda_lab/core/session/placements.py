@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.core import netlist as netlists
+from tbuda_lab.core.analysis.memory import l1_by_kind, l1_of_placed
 from tbuda_lab.core.compiler import CompileResult, Request
 from tbuda_lab.core.diff import Side, netlist_side
 from tbuda_lab.core.errors import InputError
@@ -68,7 +69,9 @@ class Placements:
 
     def _facts(self, state: Request, result: CompileResult) -> PlacementFacts:
         placement, usable = result.placement, max(1, result.device.l1_usable)
-        fullest = max((float(placement.candidate(op)["l1_total"]) for op in placement.ops), default=0.0)
+        l1 = l1_of_placed(self._compiles.placed(state))
+        l1 = l1 if len(l1) == len(placement.ops) else l1_by_kind(result)
+        fullest = max((sum(of.values()) for of in l1.values()), default=0)
         chips = len({epoch.chip for epoch in placement.epochs})
         cycles = time_of(self._compiles.placed(state)).per_input
         return PlacementFacts(_now(), len(placement.epochs), max(1, chips), fullest / usable, float(cycles))

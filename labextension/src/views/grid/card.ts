@@ -35,7 +35,7 @@ export class Card {
         fact('at', `${ops.where(op)}, ${ops.shapeText(op)}`),
         cycles > 0 && fact(limiter > 0 ? 'kernel or transfer' : 'kernel', `${withThousands(cycles)} cycles / input, ${percent(ops.load(op))} of the slowest`),
         ops.frame.has('op_bound') && ops.bound(op) !== '' && fact('bound by', what === 'kernel' ? ops.bound(op) : slowText(what)),
-        ops.frame.has('op_l1_total') && fact('L1', `${bytes(ops.get('l1_total', op))}, ${percent(ops.get('l1_total', op) / ops.l1)}`),
+        ops.frame.has('op_l1_total') && fact('L1', ops.l1Text(op, size => `${bytes(size)},`)),
         fact('format', [ops.df[op], ops.fidelity[op]].filter(Boolean).join(', '))
       ]));
   }

@@ -175,9 +175,16 @@ export class Legal {
       ...this.withData(size, change),
       [ESTIMATE, change('time')],
       ['slowest op of the epoch', change('epoch_cycles') + this.next(size, ops)],
-      ['L1', percent(this.value('l1_bytes', size) / ops.l1)],
+      ['L1', this.l1(size, ops)],
       ['cores', `${withThousands(this.value('cores', size))}${more ? ` (${more > 0 ? '+' : '−'}${Math.abs(more)})` : ''}`]
     ];
+  }
+
+  /** Of the shape that the op has what it takes, of others the estimate of their candidates. */
+  private l1(size: Size, ops: Ops): string {
+    const op = ops.indexOf.get(this.op);
+    const same = op !== undefined && this.name(size) === this.name(this.now);
+    return same ? ops.l1Text(op, () => '').trim() : `≈ ${percent(this.value('l1_bytes', size) / ops.l1)}`;
   }
 
   /** What the op takes as it stands, as every view says it: the table has the fastest way to work on as many cores, and

@@ -90,7 +90,7 @@ export const COLUMNS: TableColumn[] = [
   },
   {
     id: 'l1', label: 'L1', title: FORMULAS.l1, width: 108, text: false,
-    value: (o, i) => o.get('l1_total', i), show: (o, i) => `${short(o.get('l1_total', i))} ${percent(o.get('l1_total', i) / o.l1)}`
+    value: (o, i) => o.get('l1_total', i), show: (o, i) => o.l1Text(i, short)
   },
   { id: 'weights', label: 'Parameters', title: FORMULAS.preload, width: 176, text: true, value: preloadText, show: preloadText },
   { id: 'df', label: 'Format', title: FORMULAS.format, width: 84, text: true, value: (o, i) => o.df[i]!, show: (o, i) => o.df[i]! },

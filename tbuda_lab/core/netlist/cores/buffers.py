@@ -4,6 +4,7 @@ take integers or integer arrays over candidates; sizes of tiles are in bytes, wi
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,11 @@ HEADERS = 32 << 10
 """Bytes of tile headers for each size of tile beyond the first."""
 QUEUE_STATE, STATES_FREE = 36, 40
 """Bytes for each DRAM buffer that a core works on, beyond so many."""
+
+
+def header_bytes(sizes: Collection[int]) -> int:
+    """Bytes of tile headers that every core has. sizes: of the tiles in use, in bytes; 0 is none."""
+    return max(0, len(set(sizes) - {0}) - 1) * HEADERS
 
 
 def granule(

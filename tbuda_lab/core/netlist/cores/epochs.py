@@ -38,9 +38,8 @@ class EpochCores:
         """(core of the op's grid, bytes) of the core with the most."""
         if op not in self.of_op:
             return (0, 0), self.least.get(op, 0)
-        total = self.of_op[op].total
-        row, column = divmod(int(total.argmax()), total.shape[1])
-        return (row, column), int(total.max()) + self.headers + self.overlay[op]
+        at, size = self.of_op[op].fullest()
+        return at, size + self.headers + self.overlay[op]
 
     def kinds(self, op: str, at: tuple[int, int]) -> dict[str, list[int]]:
         """Buffers of one core by kind."""
@@ -153,9 +152,8 @@ def epoch_cores(
         core = made[name]
         sizes |= {tile_size(i.df, tables.tile_dim(i.source), align) for i in op.inputs}
         sizes.add(tile_size(op.out_df, op.tile_dim, align, header=not op.untilize_output))
-        if core is not None and (core.adds_up or core.intermediates):
-            sizes.add(core.intermediate_tile)
-    epoch = EpochCores({}, {}, {}, max(0, len(sizes - {0}) - 1) * buffers.HEADERS, {}, {}, {})
+        sizes |= core.tile_sizes if core is not None else set()
+    epoch = EpochCores({}, {}, {}, buffers.header_bytes(sizes), {}, {}, {})
     for name, (op, count) in ops.items():
         core = made[name]
         readers = _readers(tables, op, operands)

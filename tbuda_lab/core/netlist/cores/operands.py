@@ -102,6 +102,13 @@ class CoreOp:
             return self.bias or self.m_k > 1
         return self.kind == "reduce" and self.dim == "z"
 
+    @property
+    def tile_sizes(self) -> frozenset[int]:
+        """Sizes in bytes of the tiles that the op has to do with."""
+        sizes = {operand.tile for operand in self.operands}
+        sizes.add(self.plain_tile if self.untilized else self.output_tile)
+        return frozenset(sizes | ({self.intermediate_tile} if self.adds_up or self.intermediates else set()))
+
     def granule(self, operand: CoreOperand) -> int:
         """`buffers.granule` of an operand."""
         reader = operand.reader

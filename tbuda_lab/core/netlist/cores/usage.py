@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,21 @@ I64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 AFTER, BEFORE, SHARE = "prologue_after_tms_in", "prologue_before_tms", "prologue_share"
 TO_QUEUE, TO_OP = "dram_io", "output"
+
+
+class CoreLoad(NamedTuple):
+    """What the fullest cores of an op take.
+
+    streams: the greater of what the router and the pipe generator count on a core; bytes: of the core with most of
+    them, without the headers of tiles; buffers: those of that core, (kind of `netlist.cores`, bytes of each), or none
+    where lists are too long to be written down; tiles: sizes of tiles that the op has to do with, for the headers;
+    read: whether an op takes its output."""
+
+    streams: int
+    bytes: int
+    buffers: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    tiles: frozenset[int] = frozenset()
+    read: bool = False
 
 
 @dataclasses.dataclass
@@ -60,6 +76,12 @@ class OpCores:
             for size in sizes:
                 total = total + size
         return total
+
+    def fullest(self) -> tuple[tuple[int, int], int]:
+        """(core of the op's grid, bytes) of the core with the most, the first of several."""
+        total = self.total
+        row, column = divmod(int(total.argmax()), total.shape[1])
+        return (row, column), int(total[row, column])
 
     def of_core(self, at: tuple[int, int]) -> dict[str, list[int]]:
         """The buffers of one core by kind."""

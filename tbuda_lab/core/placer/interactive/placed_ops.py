@@ -17,6 +17,7 @@ import numpy as np
 from tbuda_lab.core.balancer.bandwidth import EpochLoad, cores_at_divider, dram_divider
 from tbuda_lab.core.balancer.types import Bounds, Epoch, OpPlacement, Placement, QueuePlacement, total_cycles
 from tbuda_lab.core.epochsim import BatchTime
+from tbuda_lab.core.netlist.cores.usage import CoreLoad
 from tbuda_lab.core.netlist.schema import Execute, Netlist
 from tbuda_lab.core.placer.assemble import Before, Parts, assemble, place_queues, plan_queues, rectangles
 from tbuda_lab.core.placer.model.chip_stages import temporal_epochs
@@ -139,6 +140,7 @@ class PlacedOps:
         self._places: tuple[dict[str, OpPlacement], tuple[Epoch, ...]] | None = None
         self._before: Before | None = None
         self.dram_use: tuple[int, int, float] | None = None  # kept for `whatif`, which asks again and again
+        self._cores: dict[str, CoreLoad] | None = None
         self.times: dict[int, BatchTime] = {}  # by batch, kept for `batch_times.time_of`
         self._epochs: dict[int, EpochFacts] = {}
         self._firsts = [s.first for s in self.segments]
@@ -181,6 +183,16 @@ class PlacedOps:
             planner.plan()
             self._before = Before(self.segments, placement.ops, placement.epochs, planner.plan_queues(placement.queues))
         return self._before
+
+    def fullest_cores(self) -> dict[str, CoreLoad]:
+        """By op what its fullest core takes, as the check of the netlist counts it; see `QueuePlanner.fullest_cores`.
+        Raises what `placement` raises."""
+        if self._cores is None:
+            placement = self.placement()
+            planner = plan_queues(self.problem, placement.ops, self.before().queues, placement.input_buffers)
+            planner.plan(())
+            self._cores = planner.fullest_cores()
+        return self._cores
 
     def epoch(self, index: int) -> EpochFacts:
         """What questions ask of an epoch."""

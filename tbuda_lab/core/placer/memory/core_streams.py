@@ -22,7 +22,7 @@ from tbuda_lab.core.lowering.fused_steps import intermediate_ublocks
 from tbuda_lab.core.lowering.hw_ops import HwFused, HwReduce, HwSparseMatmul
 from tbuda_lab.core.netlist.cores.operands import CoreOp, CoreOperand
 from tbuda_lab.core.netlist.cores.router import router_streams
-from tbuda_lab.core.netlist.cores.usage import core_buffers
+from tbuda_lab.core.netlist.cores.usage import CoreLoad, core_buffers
 from tbuda_lab.core.netlist.routing.edge import MOST_TILES
 from tbuda_lab.core.netlist.routing.layout import EdgeReader, Source, Step
 
@@ -52,7 +52,7 @@ class CoreLoads:
         users: Mapping[str, Sequence[tuple[str, int]]],
         device: DeviceSpec,
         input_tiles: Mapping[str, Sequence[int]],
-        known: dict[tuple[object, ...], tuple[int, int]] | None = None,
+        known: dict[tuple[object, ...], CoreLoad] | None = None,
     ) -> None:
         """input_tiles: least tiles of input buffers, by op and operand, where some are asked for (0: as they come);
         known: what was counted before, for ops among equal neighbours; what is found is added."""
@@ -60,9 +60,8 @@ class CoreLoads:
         self.graph, self.models, self.placed, self.users = graph, models, placed, users
         self.orders, self.device, self.input_tiles = orders, device, input_tiles
 
-    def of(self, op: str, queues: OpQueues, input_count: int) -> tuple[int, int]:
-        """(streams, the greater of what the router and the pipe generator count on a core; bytes of the fullest core
-        without the headers of tiles). Where the lists are too long to be written down, no streams and the bytes of the
+    def of(self, op: str, queues: OpQueues, input_count: int) -> CoreLoad:
+        """What an op takes. Where the lists are too long to be written down, no streams and the bytes of the
         candidate."""
         key = self._key(op, queues, input_count)
         entry = self.known.get(key)
@@ -96,16 +95,18 @@ class CoreLoads:
             and port not in queued_ports(self.graph[name])
         ]
 
-    def _count(self, op: str, queues: OpQueues, input_count: int) -> tuple[int, int]:
+    def _count(self, op: str, queues: OpQueues, input_count: int) -> CoreLoad:
         described = self.describe(op, queues)
         if described is None:
             profile, rows = self._row(op)
-            return 0, int(rows["l1_total"][0]) - profile.headers
+            return CoreLoad(0, int(rows["l1_total"][0]) - profile.headers)
         core, readers = described
         arch = self.device.arch
         cores = core_buffers(core, readers, input_count, arch)
         most = max(int(router_streams(core, readers, input_count, arch).max()), int(cores.streams.max()))
-        return most, int(cores.total.max())
+        at, size = cores.fullest()
+        buffers = tuple((kind, tuple(sizes)) for kind, sizes in cores.of_core(at).items())
+        return CoreLoad(most, size, buffers, core.tile_sizes, bool(readers))
 
     def describe(self, op: str, queues: OpQueues) -> tuple[CoreOp, tuple[CoreOperand, ...]] | None:
         """The op, and the operands of what reads it, as `netlist.cores` takes them; see `of`."""

@@ -32,6 +32,8 @@ from tbuda_lab.core.graph.phases import (
 )
 from tbuda_lab.core.lowering.edits import queued_ports
 from tbuda_lab.core.lowering.hw_ops import HwSparseMatmul, tile_shape
+from tbuda_lab.core.netlist.cores.buffers import header_bytes
+from tbuda_lab.core.netlist.cores.usage import CoreLoad
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides.places import QueuePin
 from tbuda_lab.core.placer.memory.addresses import Addresses
@@ -70,7 +72,7 @@ class QueuePlanner:
         preloaded: dict[tuple[str, int, int], bool] | None = None,
         planned: PlannedQueues | None = None,
         input_tiles: Mapping[str, Sequence[int]] = MappingProxyType({}),
-        core_loads: dict[tuple[object, ...], tuple[int, int]] | None = None,
+        core_loads: dict[tuple[object, ...], CoreLoad] | None = None,
     ) -> None:
         """pins: by queue what is fixed of its place. preloaded: whether a candidate preloads an operand, by (table
         signature, row, port), as far as it is known; what is found is added. planned: of another placement of this
@@ -151,13 +153,29 @@ class QueuePlanner:
                 order = [port for port in order if port in free]
         return refused
 
-    def core_loads(self) -> dict[str, tuple[int, int]]:
-        """By op the (streams, bytes without the headers of tiles) of its fullest core, as `CoreLoads.of` says."""
+    def core_loads(self) -> dict[str, CoreLoad]:
+        """By op what its fullest core takes, as `CoreLoads.of` says."""
         refused = {queue for _, _, queue in self.refused_preloads()}
         return {
             op: self._core_loads.of(op, self._op_queues(op, *self._queues_of(op, refused)), self._inputs(op))
             for op in self.placed
         }
+
+    def fullest_cores(self) -> dict[str, CoreLoad]:
+        """The same with the headers of tiles that each epoch has, as the check of the netlist counts them. Ops of
+        epochs in which some lists are too long to be written down are left out."""
+        loads = self.core_loads()
+        sizes: dict[int, set[int]] = {}
+        for op, load in loads.items():
+            sizes.setdefault(self.placed[op].epoch, set()).update(load.tiles or {-1})
+        fullest_cores = {}
+        for op, load in loads.items():
+            of_epoch = sizes[self.placed[op].epoch]
+            if -1 not in of_epoch:
+                headers = header_bytes(of_epoch)
+                buffers = (*load.buffers, ("tile_headers", (headers,)))
+                fullest_cores[op] = load._replace(bytes=load.bytes + headers, buffers=buffers)
+        return fullest_cores
 
     def _inputs(self, op: str) -> int:
         return inputs_of_run(self._direction(op), self.options.microbatch)
@@ -168,8 +186,8 @@ class QueuePlanner:
     def _crowds(self, op: str, queues: Mapping[int | str, QueuePlacement], ahead: frozenset[int | str]) -> bool:
         """Whether an op has too few streams, or too little L1, with these operands preloaded."""
         profile, room = self._reader(op, 0)[0], self.device.l1_usable
-        streams, size = self._core_loads.of(op, self._op_queues(op, queues, ahead), self._inputs(op))
-        return streams > MAX_PREFETCH_STREAMS or size > room - profile.headers
+        load = self._core_loads.of(op, self._op_queues(op, queues, ahead), self._inputs(op))
+        return load.streams > MAX_PREFETCH_STREAMS or load.bytes > room - profile.headers
 
     def _queues_of(
         self, op: str, gone: Collection[str] = ()

@@ -20,6 +20,7 @@ from tbuda_lab.core.balancer.routes import Routes
 from tbuda_lab.core.balancer.types import OpModels
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.tile_order_cache import TileOrderCache
+from tbuda_lab.core.netlist.cores.usage import CoreLoad
 from tbuda_lab.core.options import CompileOptions
 
 BIG = 1 << 20
@@ -171,7 +172,7 @@ class CostCache:
         self.legal: dict[str, np.ndarray] = {}
         self.edges = EdgeCache(Routes(options.microbatch))
         self.preloaded: dict[tuple[str, int, int], bool] = {}
-        self.core_loads: dict[tuple[object, ...], tuple[int, int]] = {}
+        self.core_loads: dict[tuple[object, ...], CoreLoad] = {}
         self.tile_orders = TileOrderCache(self.edges.reads)
         self.throughputs: dict[tuple[object, ...], object] = {}
         self.prices: dict[tuple[object, ...], object] = {}
