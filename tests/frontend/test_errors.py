@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+import tbuda_lab as pybuda
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend import feeds, from_any, from_torch, large_values
 from tbuda_lab.core.frontend.pybuda.foreign import graph_outputs
@@ -44,6 +45,20 @@ class TwoGaps(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.relu(self.inner(x))
         return torch.sort(y).values + torch.rand_like(y)  # random
+
+
+LAZY: dict[str, Callable[[nn.Module, torch.Tensor], object]] = {
+    "session": lambda model, x: Session(model, (x,), cache=False).run(),
+    "training": lambda model, x: Session.for_training(model, (x,), nn.MSELoss(), torch.ones(4, 8), cache=False),
+    "device": lambda model, x: pybuda.PyTorchModule("lazy", model).run(x),
+}
+
+
+@pytest.mark.parametrize("door", LAZY)
+def test_a_lazy_module_is_refused_until_it_has_shapes(door: str) -> None:
+    with pytest.raises(ModelError, match=r"'0.weight' of a lazy module has no shape yet; call the model once"):
+        LAZY[door](nn.Sequential(nn.LazyLinear(8), nn.ReLU()), torch.randn(4, 6))
+    pybuda.shutdown()
 
 
 def test_all_unsupported_ops_at_once() -> None:

@@ -91,6 +91,31 @@ def test_indices_that_come_later_mean_what_torch_says(name: str) -> None:
             session.run([(x, torch.tensor(refused))])
 
 
+WRITES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "index_fill": lambda n, i: n.index_fill(0, i, 1),
+    "index_copy": lambda n, i: n.index_copy(0, i, n[:3]),
+    "index_add": lambda n, i: n.index_add(0, i, n[:3]),
+    "scatter": lambda n, i: n.scatter(0, i.reshape(1, 3), n[:1, :3]),
+    "nearest": lambda n, i: F.interpolate(n[None], size=7),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, dtype) for name in WRITES for dtype in (torch.int64, torch.int32, torch.uint8) if name != "nearest"]
+    + [("nearest", torch.uint8)],  # torch resizes no others
+)
+def test_whole_numbers_are_written_exactly(name: str, dtype: torch.dtype) -> None:
+    numbers, indices = (torch.arange(20).reshape(5, 4) + 2**24).to(dtype), torch.tensor([3, 0, 3])
+
+    class Both(nn.Module):
+        def forward(self, n: Tensor, i: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            return WRITES[name](n, i), x * 2
+
+    have = Session(Both(), (numbers, indices, torch.ones(3)), options=FLOATS, cache=False).run()[0][0]
+    assert have.dtype == dtype and torch.equal(have, WRITES[name](numbers, indices))
+
+
 def test_a_refusal_names_the_input_the_line_and_the_range() -> None:
     session = Session(Looks(lambda x, i: x[:, i]), (torch.ones(5, 4), torch.tensor([0])), options=FLOATS, cache=False)
     with pytest.raises(

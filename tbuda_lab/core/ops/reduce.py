@@ -32,7 +32,8 @@ class Matmul(NdOp):
         return shape
 
     def evaluate(self, a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-        product = torch.matmul(a, b)
+        wide = torch.promote_types(a.dtype, b.dtype)  # whole numbers that a matrix of 0 and 1 moves
+        product = torch.matmul(a.to(wide), b.to(wide))
         return product if bias is None else product + bias
 
     def gradient(self, b: Builder, port: int, x: Names, y: str, g: str) -> str | None:

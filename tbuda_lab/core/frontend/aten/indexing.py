@@ -309,7 +309,7 @@ def unfold(c: Call) -> str:
 
 
 @maps("aten.index_copy", "aten.index_fill", "aten.index_add")
-def index_copy(c: Call) -> str:
+def index_copy(c: Call) -> Result:
     """Slices written at known places, the last of several to one place stays; at places an input gives by a product."""
     x, dim = c.vector(), c.get("dim")
     shape = c.shape(x)
@@ -328,6 +328,8 @@ def index_copy(c: Call) -> str:
         at = np.arange(count)
         at[constant.reshape(-1).numpy()] = count + np.arange(places[0])
         return take_positions(c, join_parts(c, [x, source], dim), dim, at)
+    if c.counts() or c.out.dtype == torch.bool:
+        return host_call(c)
     numbers = c.constant(torch.arange(count).to(torch.float32).reshape(count, 1))
     spread = c.reshape(_held(c, c.x("index"), count), (1, places[0]))
     written = c.op(Equal(), numbers, spread)  # (count, places): 1 where a place is written

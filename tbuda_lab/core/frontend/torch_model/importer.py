@@ -38,7 +38,7 @@ from tbuda_lab.core.frontend.torch_model.export import (
 )
 from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
 from tbuda_lab.core.frontend.torch_model.provenance import origin_of, user_line
-from tbuda_lab.core.frontend.torch_model.state import refuse_state
+from tbuda_lab.core.frontend.torch_model.state import refuse_lazy, refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.graph.phases import CACHE, ROLE, WRITES
 from tbuda_lab.core.ops import Assertion, Cast, HostCall, Reshape, StopGradient
@@ -109,6 +109,7 @@ def from_torch(
         raise ModelError(
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}; wrap a function in a Module"
         )
+    refuse_lazy(module)
     bound = bind(module.forward, sample_inputs, kwargs)
     mode = functools.partial(traced_mode, trains=trains, keeps_dropouts=drops is not None)
     with quiet():  # it calls the module a few times: what that warns of is not said as often

@@ -21,7 +21,7 @@ import torch
 from torch._subclasses import FakeTensor
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
+from tbuda_lab.core.errors import Diagnostic, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend.eager import call, classes_kept, is_code, own_classes, own_copy, same, same_seeds
 from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.large_values import LARGEST, LargeValue, LargeValues
@@ -228,7 +228,7 @@ def _print_weight(tensor: torch.Tensor) -> Any:
 
 def writes(tensor: torch.Tensor) -> int:
     """How often a tensor was written, as far as torch counts."""
-    return 0 if tensor.is_inference() else tensor._version
+    return 0 if torch.nn.parameter.is_lazy(tensor) or tensor.is_inference() else tensor._version
 
 
 def fingerprint(tensor: torch.Tensor) -> bytes | None:
@@ -253,10 +253,20 @@ def _buffers(module: torch.nn.Module) -> list[Any]:
     return [(name, writes(b), fingerprint(b)) for name, b in module.named_buffers()]
 
 
+def refuse_lazy(module: torch.nn.Module) -> None:
+    """Raises `ModelError` for a module with weights or buffers that its first call is to make."""
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if torch.nn.parameter.is_lazy(tensor):
+            raise ModelError(
+                f"{name!r} of a lazy module has no shape yet; call the model once on a sample of its inputs first"
+            )
+
+
 def contents(module: torch.nn.Module) -> Prints:
     """What a module answers by beside its inputs and its mode, as values that can be compared: weights, buffers,
     attributes, its layers, their hooks and functions. They tell whether it was changed since it was traced, by whatever
-    way (`weight.data.mul_(2)` is none that torch counts)."""
+    way (`weight.data.mul_(2)` is none that torch counts). Raises `ModelError` as `refuse_lazy` does."""
+    refuse_lazy(module)
     stored = [*module.named_parameters(), *module.named_buffers()]
     return prints(module) | {("", name): _print(tensor) for name, tensor in stored} | _code(module)
 
