@@ -73,17 +73,31 @@ class PrecisionRule:
     gradients: bool | None = None
 
     def __post_init__(self) -> None:
-        """Raises `InputError` where the name is not a pattern."""
+        """Raises `InputError` where the name is not a pattern, or for bits or formats that nothing has."""
         if self.name is not None and (fault := pattern_fault(self.name)):
             raise InputError(f"the name of a precision rule is a pattern: {fault}")
         if any(bits not in (8, 4, 2) for _, bits in self.weight_bits):
             raise InputError(f"weight_bits of a precision rule are 8, 4 or 2, not {self.weight_bits!r}")
+        for name in ("output_df", "intermediate_df", "accumulate_df"):
+            chosen = getattr(self, name)
+            if chosen in (DataFormat.Lf8, DataFormat.Fp8_e4m3, DataFormat.Invalid):
+                fix = "Float32, Float16, Float16_b, or a block format"
+                raise InputError(f"{name} of a precision rule: nothing is calculated in {chosen.name}; {fix}")
 
 
 OBJECTIVES = ("auto", "latency", "throughput")
 """auto: cycles of the batch (`microbatch` inputs) by the simulator of epochs; latency: cycles from end to end of one
 input alone, whatever the batch; throughput: as auto, but with a batch of one as if one input followed the other, so
 that nothing is ever filled."""
+
+ACCUMULATORS = (
+    DataFormat.Float32,
+    DataFormat.Float16,
+    DataFormat.Float16_b,
+    DataFormat.Bfp8,
+    DataFormat.Bfp8_b,
+)
+"""Formats in which sums of floats may be kept (rules O14.intermed and O16.math)."""
 
 FALLBACKS = ("automatic", "named", "none")
 """automatic: the host runs what the device has no form for, and what `cpu_fallback_ops` names; named: that alone; none:
@@ -251,18 +265,24 @@ def _faults(options: CompileOptions) -> Iterator[tuple[str, tuple[str, str]]]:
             yield field.name, fault
     if options.optimise_rounds and not options.optimise_steps:
         yield "optimise_rounds", ("there is no search of so many steps", "give optimise_steps, or no rounds")
-    chosen = options.default_df_override
-    if isinstance(chosen, DataFormat) and (not chosen.is_float or chosen is DataFormat.Lf8):
-        why = "is a format of transfers" if chosen is DataFormat.Lf8 else "holds integers"
-        why = "is not a format" if chosen is DataFormat.Invalid else why
-        yield (
-            "default_df_override",
-            (
-                f"{chosen.name} {why}; activations and weights are calculated with",
-                "Float32, Float16, Float16_b, or a block format Bfp8, Bfp4, Bfp2 or with _b; "
-                "single tensors are quantised by pybuda.op.Quantize",
-            ),
-        )
+    for name in ("default_df_override", "fp32_fallback"):
+        chosen = getattr(options, name)
+        transfers = chosen in (DataFormat.Lf8, DataFormat.Fp8_e4m3)
+        if isinstance(chosen, DataFormat) and (not chosen.is_float or transfers):
+            why = "is a format of transfers" if transfers else "holds integers"
+            why = "is not a format" if chosen is DataFormat.Invalid else why
+            yield (
+                name,
+                (
+                    f"{chosen.name} {why}; activations and weights are calculated with",
+                    "Float32, Float16, Float16_b, or a block format Bfp8, Bfp4, Bfp2 or with _b; "
+                    "single tensors are quantised by pybuda.op.Quantize",
+                ),
+            )
+    sums = options.default_accumulate_df
+    if isinstance(sums, DataFormat) and sums not in ACCUMULATORS:
+        why = f"partial results of floats are not kept in {sums.name}"
+        yield "default_accumulate_df", (why, f"legal: {', '.join(df.name for df in ACCUMULATORS)}")
 
 
 def _fault(value: Any, kind: Any, known: Mapping[str, Any]) -> tuple[str, str] | None:

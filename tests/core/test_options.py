@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.graph import GraphError
 from tbuda_lab.core.graph.query import Query
-from tbuda_lab.core.options import CompileOptions, PrecisionRule, options_from_json, options_to_json
+from tbuda_lab.core.options import ACCUMULATORS, CompileOptions, PrecisionRule, options_from_json, options_to_json
 from tbuda_lab.core.session import Session
 
 NAN, INF = float("nan"), float("inf")
@@ -28,9 +29,9 @@ BAD: dict[str, tuple[Any, ...]] = {
     "time_budget": (-1, "x", NAN, INF),
     "optimise_seconds": (-1, "x", NAN, INF),
     "default_math_fidelity": ("HiFi2", None),
-    "default_df_override": ("Bfp8_b", 3),
-    "default_accumulate_df": ("Float32",),
-    "fp32_fallback": (None,),
+    "default_df_override": ("Bfp8_b", 3, DataFormat.Fp8_e4m3, DataFormat.Lf8),
+    "default_accumulate_df": ("Float32", *(DataFormat[df] for df in ("Bfp4_b", "Bfp2", "Int32", "Lf8", "Invalid"))),
+    "fp32_fallback": (None, *(DataFormat[df] for df in ("Int32", "UInt16", "Lf8", "Fp8_e4m3", "RawUInt8", "Invalid"))),
     "balancer_policy": (None, 3),
     "scheduler_policy": (None,),
     "op_names_dont_fuse": ("x", None, (3,)),
@@ -109,3 +110,34 @@ def test_a_session_keeps_its_options_where_new_ones_are_refused() -> None:
     assert session.options == CompileOptions(seed=3) and [step.label for step in session.history] == ["set seed = 3"]
     session.undo()
     assert session.options == CompileOptions()
+
+
+@pytest.mark.parametrize("df", [DataFormat.Lf8, DataFormat.Fp8_e4m3, DataFormat.Invalid])
+@pytest.mark.parametrize("field", ["output_df", "intermediate_df", "accumulate_df"])
+def test_rules_of_precision_have_formats_that_ops_calculate_in(field: str, df: DataFormat) -> None:
+    given: dict[str, Any] = {field: df}
+    with pytest.raises(InputError, match=f"{field} of a precision rule: nothing is calculated in {df.name}; Float32"):
+        PrecisionRule("by hand", **given)
+
+
+FLOATS = tuple(df for df in DataFormat if df.is_float and df not in (DataFormat.Lf8, DataFormat.Fp8_e4m3))
+
+
+@pytest.mark.parametrize("df", FLOATS)
+@pytest.mark.parametrize("asked", ["fp32_fallback", "default_accumulate_df"])
+def test_formats_that_are_taken_make_netlists_on_a_device_of_16_bits(asked: str, df: DataFormat) -> None:
+    """Each is refused where it is given, when it meets the device, or the check of the netlist has nothing to say."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Softmax(-1)).eval()
+    sums_refused = asked == "default_accumulate_df" and df not in ACCUMULATORS
+    given: dict[str, Any] = {"default_df_override": DataFormat.Float32, asked: df}
+    if sums_refused:
+        with pytest.raises(InputError, match=f"default_accumulate_df: .*{df.name}.*legal: Float32, Float16,"):
+            CompileOptions(**given)
+        return
+    session = Session(model, (torch.randn(1, 32, 64),), load_device("grayskull"), CompileOptions(**given))
+    if asked == "fp32_fallback" and df is DataFormat.Float32:
+        with pytest.raises(InputError, match=r"fp32_fallback: grayskull accumulates in 16 bits.*Float16_b"):
+            session.compile()
+        return
+    sums = {op.acc_df for _, op in session.compile().netlist.ops()}
+    assert sums <= set(ACCUMULATORS) - {DataFormat.Float32}

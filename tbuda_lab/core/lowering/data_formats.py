@@ -8,19 +8,20 @@ from collections.abc import Iterator
 import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
-from tbuda_lab.core.errors import Diagnostic, UnsupportedOp, quantity
+from tbuda_lab.core.errors import Diagnostic, InputError, UnsupportedOp, quantity
 from tbuda_lab.core.formats import FIDELITIES, DataFormat, MathFidelity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import ACCUMULATES, ROLE, STATISTIC, WRITES, phases
 from tbuda_lab.core.lowering.hw_ops import HwBinary, HwMatmul, HwOp, HwReduce, HwSparseMatmul, HwSplice, HwUnary
 from tbuda_lab.core.ops.evaluate import GRID_WHOLE
-from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.options import ACCUMULATORS, CompileOptions
 from tbuda_lab.core.overrides.graphs import Fidelity, OutputFormat
 
 
 def assign(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
     """Set `df` of every node and `acc_df`, `intermed_df`, `fidelity` of every op, in place. Raises `UnsupportedOp` for
-    weights that are stored as integers: ops calculate in floats."""
+    weights that are stored as integers: ops calculate in floats; `InputError` for a fallback of Float32 that the device
+    has not either."""
     _refuse_integers(graph)
     default = options.data_format
     wide = sixteen_bit(default)
@@ -168,9 +169,17 @@ def _assign_write(graph: Graph, output: Node, producer: Node) -> None:
 
 
 def device_format(df: DataFormat, device: DeviceSpec, options: CompileOptions) -> DataFormat:
-    """Float32 is the fallback's format where nothing on the device accumulates in 32 bits."""
-    fall = df is DataFormat.Float32 and not device.supports_accumulate(df)
-    return options.fp32_fallback if fall else df
+    """Float32 is the fallback's format where nothing on the device accumulates in 32 bits. Raises `InputError` where
+    that is Float32, too."""
+    if df is not DataFormat.Float32 or device.supports_accumulate(df):
+        return df
+    if options.fp32_fallback is DataFormat.Float32:
+        what = f"{device.arch} accumulates in 16 bits, so what would be Float32 needs another format"
+        fix = "Float16_b, Float16 or a block format; or a device that accumulates in Float32"
+        raise InputError(
+            "fp32_fallback cannot be Float32 here", [Diagnostic("error", "fp32_fallback", "option-value", what, fix)]
+        )
+    return options.fp32_fallback
 
 
 def in_family(df: DataFormat, like: DataFormat) -> DataFormat:
@@ -197,7 +206,9 @@ def assign_op(graph: Graph, node: Node, device: DeviceSpec, options: CompileOpti
     activation = graph[node.sources[0]].df or node.df
     accumulate = options.default_accumulate_df or _accumulate_for(activation, node.df)
     if not device.supports_accumulate(accumulate):
-        accumulate = options.fp32_fallback if accumulate is DataFormat.Float32 else DataFormat.Float16_b
+        accumulate = device_format(accumulate, device, options)
+        if accumulate not in ACCUMULATORS:
+            accumulate = sixteen_bit(accumulate) if accumulate.is_bfp else DataFormat.Float16_b
     if isinstance(node.op, HwReduce) and accumulate is DataFormat.Float32 and activation.family == "a":
         accumulate = DataFormat.Float16  # a wide reduction reads no 5-bit exponents (netlist-format.md#op-rules)
     if isinstance(node.op, HwSparseMatmul) or (isinstance(node.op, HwReduce) and node.op.dim == "z"):
