@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import tbuda_lab as pybuda
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
@@ -301,3 +302,46 @@ def test_a_batch_for_a_model_that_takes_none() -> None:
     session = Session(module, (torch.ones(1, 4),), options=options, cache=False)
     with pytest.raises(InputError, match="traced on 1 and that answers a batch otherwise"):
         session.run([(torch.ones(3, 4),)])
+
+
+PYBUDA: dict[str, tuple[Callable[[Any], Any], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "softmax": (lambda x: pybuda.op.Softmax("f", x, dim=0), lambda x: x.softmax(0)),
+    "softmax of dim -4": (lambda x: pybuda.op.Softmax("f", x, dim=-4), lambda x: x.softmax(0)),
+    "log_softmax": (lambda x: pybuda.op.LogSoftmax("f", x, dim=0), lambda x: x.log_softmax(0)),
+    "less its mean": (
+        lambda x: pybuda.op.Subtract("f", x, pybuda.op.ReduceAvg("mean", x, dim=0)),
+        lambda x: x - x.mean(0, keepdim=True),
+    ),
+    "less its largest": (
+        lambda x: pybuda.op.Subtract("f", x, pybuda.op.ReduceMax("most", x, dim=0)),
+        lambda x: x - x.amax(0, keepdim=True),
+    ),
+}
+
+
+class OfPyBuda(pybuda.PyBudaModule):
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__("mixes")
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+@pytest.mark.parametrize("name", PYBUDA)
+def test_modules_of_pybuda_that_mix_a_batch_are_traced_on_it(name: str) -> None:
+    of_pybuda, of_torch = PYBUDA[name]
+    x = torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(4))
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    (result,) = Session(OfPyBuda(of_pybuda), (x,), options=options, cache=False).run()[0]
+    torch.testing.assert_close(result, of_torch(x), rtol=1e-3, atol=1e-4)
+    of_one = Session(OfPyBuda(of_pybuda), (x[:1],), options=options, cache=False)
+    torch.testing.assert_close(of_one.run()[0][0], of_torch(x[:1]), rtol=1e-3, atol=1e-4)
+    with pytest.raises(InputError, match="holds 4 elements of a model that was traced on 1"):
+        of_one.run([(x,)])
+
+
+def test_a_module_of_pybuda_that_takes_elements_is_traced_on_one() -> None:
+    module = OfPyBuda(lambda x: pybuda.op.Softmax("f", pybuda.op.Exp("e", x), dim=-1))
+    session = Session(module, (torch.randn(4, 1, 32, 32),), cache=False)
+    assert session.graph("traced").inputs[0].shape == (1, 1, 32, 32)

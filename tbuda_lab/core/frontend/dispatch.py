@@ -10,7 +10,8 @@ import torch
 from tbuda_lab.core.errors import ModelError
 from tbuda_lab.core.frontend.eager import answers, same
 from tbuda_lab.core.frontend.inputs import SINGLE, BoundInputs, bind, elements, fed_inputs, feeds
-from tbuda_lab.core.frontend.pybuda import ForeignModule, Module, PyTorchModule, from_pybuda, open_model
+from tbuda_lab.core.frontend.pybuda import ForeignModule, Module, PyBudaModule, PyTorchModule, from_pybuda, open_model
+from tbuda_lab.core.frontend.pybuda.importer import tracer_of_sizes
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import traced_mode
 from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
@@ -113,6 +114,9 @@ def _called(
     if isinstance(model, ForeignModule):
         traced = TracedModule(model.trace_whole)
         return (traced, traced.bind(graph, feeds(graph, inputs), batched)) if model.takes_any_batch else None
+    if isinstance(model, PyBudaModule):
+        traced = TracedModule(tracer_of_sizes(model, bind(model.forward, inputs)))
+        return traced, traced.bind(graph, feeds(graph, inputs), batched)
     module = model.module if isinstance(model, PyTorchModule) else model
     if not isinstance(module, torch.nn.Module):
         return None

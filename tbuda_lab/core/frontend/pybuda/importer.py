@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from tbuda_lab.core.errors import InputError, ModelError, TbudaError
@@ -19,6 +20,7 @@ from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 from tbuda_lab.core.frontend.torch_model.training import use_batch_statistics
+from tbuda_lab.core.frontend.traced_module import takes_elements
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Origin
 from tbuda_lab.core.graph.phases import DROPOUT, LOSS, TRAINABLE
 from tbuda_lab.core.ops.base import NdOp
@@ -148,23 +150,46 @@ def _warn_dropouts(module: torch.nn.Module, dropouts: list[Origin]) -> None:
 
 
 def _trace_one_element(module: PyBudaModule, bound: BoundInputs) -> Graph:
-    """The trace of the first element of the microbatch, where dim 0 is one: where the outputs have it too, and are
-    otherwise alike. A model that reshapes or cuts dim 0 is traced on all of it."""
+    """The trace of the first element of the microbatch, where dim 0 is one: where the outputs have it too, are
+    otherwise alike, and no op mixes the elements. A model that reshapes, cuts or mixes dim 0 is traced on all of it."""
     size = bound.microbatch
     if size == 1:
         return trace(module, bound)
-    parameters = []
+    graphs = []
     for inputs in (bound.cut(), bound):
         try:
-            parameters.append(trace(module, inputs))
+            graphs.append(trace(module, inputs))
         except ModelError as error:
             failed = error
-    if not parameters:
+    if not graphs:
         raise failed
-    first, whole = parameters[0], parameters[-1]
+    first, whole = graphs[0], graphs[-1]
+    if len(graphs) == 1:
+        return first
     shapes = [(a.shape, w.shape) for a, w in zip(first.outputs, whole.outputs, strict=True)]
-    of_one = all(a[:1] == (1,) and w == (size, *a[1:]) for a, w in shapes)
-    return first if len(parameters) == 1 or of_one else whole
+    if not all(a[:1] == (1,) and w == (size, *a[1:]) for a, w in shapes):
+        return whole
+
+    try:
+        apart = takes_elements(first, dict(bound.leaves), tracer_of_sizes(module, bound))
+    except ModelError:
+        return whole  # of another number of elements it makes no sense
+    return first if apart else whole
+
+
+def tracer_of_sizes(module: PyBudaModule, bound: BoundInputs) -> Callable[[tuple[torch.Tensor, ...]], Graph]:
+    """What traces a module for other tensors in place of its inputs, in their order. Parameters without values get
+    some: what mixes a batch does so whatever they are."""
+
+    def trace_of(tensors: tuple[torch.Tensor, ...]) -> Graph:
+        others, chance = iter(tensors), np.random.default_rng(0)
+        graph = trace(module, bound.map(lambda _: next(others)))
+        for node in graph.of_kind(NodeKind.PARAMETER):
+            if node.value is None:
+                node.value = chance.uniform(0.5, 1.5, node.shape).astype(np.float32)
+        return graph
+
+    return trace_of
 
 
 def trace(module: PyBudaModule, inputs: BoundInputs) -> Graph:
