@@ -267,6 +267,8 @@ POWERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "computed": lambda x: x ** (x * 0 + EXPONENTS),
     "computed and negative": lambda x: (x + torch.sign(x)) ** (x * 0 - EXPONENTS),
     "of one that is never negative": lambda x: (x.clamp(min=0.5) * x.exp()).mean(-1, keepdim=True) ** x,
+    "of a power": lambda x: ((x + torch.sign(x)) ** -EXPONENTS.round()) ** (x * 0 + 3),
+    "of what wraps": lambda x: (x.abs() * 200).to(torch.int8).float() ** (x * 0 + 3),
     "of a negative number": lambda x: (-2.0) ** (x * 0 + EXPONENTS),
     "of zero": lambda x: 0.0 ** (x * 0 + EXPONENTS),
 }

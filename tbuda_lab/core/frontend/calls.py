@@ -7,6 +7,7 @@ mapping whatever format it came from.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -18,14 +19,23 @@ from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, UnsupportedOp
 from tbuda_lab.core.files import Budget
-from tbuda_lab.core.frontend.aten.call import AtenValue, Call, CannotMap, FoldedValue, by_name, known_shape, lookup
-from tbuda_lab.core.frontend.aten.host import complex_call, host_call, mapping_of
+from tbuda_lab.core.frontend.aten.call import (
+    AtenValue,
+    Call,
+    CannotMap,
+    FoldedValue,
+    by_name,
+    known_empty,
+    known_if_empty,
+    known_shape,
+    lookup,
+)
+from tbuda_lab.core.frontend.aten.host import complex_call, has_host_form, host_instead, mapping_of
 from tbuda_lab.core.frontend.emitter import Emitter, as_array, is_whole
 from tbuda_lab.core.frontend.inputs import FIXED, dtype_name
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, Shape, ShapeError
 from tbuda_lab.core.ops import Cast, Reshape
 from tbuda_lab.core.ops.evaluate import ancestors, evaluate_value
-from tbuda_lab.core.ops.host import HOST_FORMS
 
 Tensor = AtenValue | FoldedValue
 MAX_FOLDED = 1 << 29
@@ -183,7 +193,7 @@ class Calls:
 
     def overload(self, target: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call whose overload is chosen: made now if every operand is known, else mapped, else decomposed."""
-        args, kwargs = pytree.tree_map_only(AtenValue, self._known_if_empty, (args, kwargs))
+        args, kwargs = pytree.tree_map_only(AtenValue, functools.partial(known_if_empty, self.graph), (args, kwargs))
         leaves = pytree.tree_leaves((args, kwargs))
         if any(isinstance(v, NotMapped) for v in leaves):
             return NOT_MAPPED
@@ -219,17 +229,15 @@ class Calls:
         try:
             result = mapping(call)
         except (CannotMap, ShapeError):
-            if target._schema.name.split("::")[-1] not in HOST_FORMS:
+            if not has_host_form(call):
                 raise
-            for node in list(self.graph.nodes)[count:]:
-                del self.graph.nodes[node]
-            result = host_call(call)
+            result = host_instead(call, count)
         if call.counts():
             self.emit.mark_sums(count, result, out)
         if isinstance(result, tuple):
-            empty = [None if p.numel() else self.constant(torch.empty(p.shape, dtype=p.dtype)) for p in pieces]
             return tuple(
-                e if r is None else self._check_value(r, o) for r, o, e in zip(result, out, empty, strict=False)
+                self._check_value(r, o) if r is not None else known_empty(o, "constant")
+                for r, o in zip(result, out, strict=False)
             )
         return self._check_value(result, out)
 
@@ -291,11 +299,6 @@ class Calls:
             elif node.op == "output":
                 return pytree.tree_map_only(torch.fx.Node, values.__getitem__, node.args[0])
         return None
-
-    def _known_if_empty(self, value: AtenValue) -> AtenValue | FoldedValue:
-        """A tensor without elements is known, whoever gives it: what is made of it alone is a constant."""
-        shape = self.shape(value)
-        return value if math.prod(shape) else self.constant(torch.empty(shape, dtype=value.dtype), value.name)
 
     def _example(self, x: Tensor) -> torch.Tensor:
         return torch.empty(self.shape(x), dtype=self.dtype(x), device="meta")

@@ -83,6 +83,13 @@ class Emitter:
         self.graph.add(node)
         return node.name
 
+    def take_back(self, count: int) -> None:
+        """Forget the nodes behind the first `count`, and that there were any."""
+        for name in list(self.graph.nodes)[count:]:
+            del self.graph.nodes[name]
+            self.made.pop(name, None)
+        self._scalars = {key: name for key, name in self._scalars.items() if name in self.graph}
+
     def constant(self, value: torch.Tensor | np.ndarray | float, name: str | None = None) -> str:
         """Add a CONSTANT node; a bare number becomes a tensor of shape (1,) shared by the ops of one scope."""
         if isinstance(value, int | float):

@@ -1,6 +1,6 @@
 """How aten ops become nD ops: one mapping function for each family, found by `lookup`."""
 
-from tbuda_lab.core.frontend.aten import convolution, eltwise, host, indexing, nn, shape
+from tbuda_lab.core.frontend.aten import convolution, eltwise, host, indexing, nn, powers, shape
 from tbuda_lab.core.frontend.aten.call import TABLE, AtenValue, Call, CannotMap, FoldedValue, lookup
 
 __all__ = [
@@ -15,5 +15,6 @@ __all__ = [
     "indexing",
     "lookup",
     "nn",
+    "powers",
     "shape",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable
 from collections.abc import Mapping as Mapping_
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.frontend.emitter import Emitter
-from tbuda_lab.core.graph import Op, Shape
+from tbuda_lab.core.graph import Graph, Op, Shape
 from tbuda_lab.core.ops import Reshape
 
 
@@ -35,6 +36,21 @@ class FoldedValue:
     tensor: torch.Tensor
     label: str
     name: str | None = None
+
+
+def known_if_empty(graph: Graph, value: AtenValue) -> AtenValue | FoldedValue:
+    """A tensor without elements is known, whoever gives it: what is made of it alone is a constant."""
+    shape = graph[value.name].shape
+    if math.prod(shape):
+        return value
+    return FoldedValue(torch.empty(shape[:-1] if value.dtype.is_complex else shape, dtype=value.dtype), value.name)
+
+
+def known_empty(result: torch.Tensor, label: str) -> FoldedValue | None:
+    """A result of a call, as torch's tracing has it, where it has no elements: nothing has to compute it."""
+    if 0 in (known_shape(result) or ()):
+        return FoldedValue(torch.empty(result.shape, dtype=result.dtype), label)
+    return None
 
 
 RANDOM = "random numbers inside the model; pass them as an input"

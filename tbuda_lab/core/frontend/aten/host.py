@@ -19,7 +19,7 @@ from tbuda_lab.core.frontend.aten.call import (
     maps,
 )
 from tbuda_lab.core.ops import Equal, Matmul, Multiply, ReduceSum
-from tbuda_lab.core.ops.host import COMPLEX_CALLS, FALLBACK_CALLS, INTEGER_CALLS, HostCall
+from tbuda_lab.core.ops.host import COMPLEX_CALLS, FALLBACK_CALLS, HOST_FORMS, INTEGER_CALLS, HostCall
 
 MAPPED_ELSEWHERE = {
     "bitwise_and",
@@ -81,6 +81,16 @@ def host_call(c: Call) -> Result:
 
 
 host_call.reads_all = True  # type: ignore[attr-defined]
+
+
+def has_host_form(c: Call) -> bool:
+    return c.target._schema.name.split("::")[-1] in HOST_FORMS
+
+
+def host_instead(c: Call, count: int) -> Result:
+    """The call as the host makes it, instead of what its mapping wrote behind the first `count` nodes."""
+    c.emit.take_back(count)
+    return host_call(c)
 
 
 def _kept_type(dtype: torch.dtype) -> str:

@@ -169,7 +169,6 @@ def _trace_one_element(module: PyBudaModule, bound: BoundInputs) -> Graph:
     shapes = [(a.shape, w.shape) for a, w in zip(first.outputs, whole.outputs, strict=True)]
     if not all(a[:1] == (1,) and w == (size, *a[1:]) for a, w in shapes):
         return whole
-
     try:
         apart = takes_elements(first, dict(bound.leaves), tracer_of_sizes(module, bound))
     except ModelError:

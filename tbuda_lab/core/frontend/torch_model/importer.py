@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend import large_values
 from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, FoldedValue, lookup
-from tbuda_lab.core.frontend.aten.call import RANDOM, VALUES_DECIDE, by_name, known_shape
-from tbuda_lab.core.frontend.aten.host import complex_call, host_call, mapping_of
+from tbuda_lab.core.frontend.aten.call import RANDOM, VALUES_DECIDE, by_name, known_empty, known_if_empty, known_shape
+from tbuda_lab.core.frontend.aten.host import complex_call, has_host_form, host_call, host_instead, mapping_of
 from tbuda_lab.core.frontend.eager import classes_kept, own_copy
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import PLAIN, BoundInputs, bind, dtype_name
@@ -42,7 +42,6 @@ from tbuda_lab.core.frontend.torch_model.state import refuse_lazy, refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.graph.phases import CACHE, ROLE, WRITES
 from tbuda_lab.core.ops import Assertion, Cast, HostCall, Reshape, StopGradient
-from tbuda_lab.core.ops.host import HOST_FORMS
 
 
 class _Poison:
@@ -316,7 +315,7 @@ class _TorchImporter:
             return int(sizes[args[1]])
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in VALUE_FREE:
             args = (self._blank(node.all_input_nodes[0]), *args[1:])
-        args, kwargs = pytree.tree_map_only(AtenValue, self._known_if_empty, (args, kwargs))
+        args, kwargs = pytree.tree_map_only(AtenValue, functools.partial(known_if_empty, self.graph), (args, kwargs))
         leaves = pytree.tree_leaves((args, kwargs))
         if isinstance(target, torch._ops.OpOverload) and target.namespace == NAMESPACE and not lookup(target):
             if any(isinstance(v, _Poison) for v in leaves):
@@ -340,10 +339,10 @@ class _TorchImporter:
         if target._schema.name in ONE_KIND:
             self._check_kinds(target, leaves)
         meta = node.meta["val"]
-        if (known := _known_empty(node, meta)) is not None:
+        if isinstance(meta, torch.Tensor) and (known := known_empty(meta, node.name)) is not None:
             return known
         call = Call(target, by_name(target, args, kwargs), node.meta["val"], self.emit)
-        host_has_it = target._schema.name.split("::")[-1] in HOST_FORMS
+        host_has_it = has_host_form(call)
         count = len(self.graph.nodes)
         try:
             try:
@@ -351,9 +350,9 @@ class _TorchImporter:
             except (CannotMap, ShapeError) as error:
                 if not host_has_it or str(error) == VALUES_DECIDE:
                     raise
-                result = self._on_host(call, count)
+                result = host_instead(call, count)
             if host_has_it and isinstance(result, tuple) and any(result[k] is None for k in _used_items(node)):
-                result = self._on_host(call, count)  # its indices
+                result = host_instead(call, count)  # its indices
         except (CannotMap, ShapeError) as error:
             return self._refuse(node, str(error))
         entry = self.graph.nodes.get(result) if isinstance(result, str) else None
@@ -369,19 +368,6 @@ class _TorchImporter:
         if not (self.emit.keeps_stops and isinstance(value, AtenValue) and value.dtype.is_floating_point):
             return value
         return AtenValue(self.emit.op(StopGradient(), value.name), value.dtype)
-
-    def _known_if_empty(self, value: AtenValue) -> AtenValue | FoldedValue:
-        """A tensor without elements is known, whoever gives it: what is made of it alone is a constant."""
-        shape = self.graph[value.name].shape
-        if math.prod(shape):
-            return value
-        return FoldedValue(torch.empty(shape, dtype=value.dtype), value.name)
-
-    def _on_host(self, call: Call, count: int) -> Any:
-        """The call as the host makes it, instead of what its mapping wrote behind the first `count` nodes."""
-        for name in list(self.graph.nodes)[count:]:
-            del self.graph.nodes[name]
-        return host_call(call)
 
     def _blank(self, source: torch.fx.Node) -> FoldedValue:
         """A tensor of the right shape and type, for an op that reads nothing else of it."""
@@ -442,7 +428,7 @@ class _TorchImporter:
             result = (result,)  # what else torch returns is for its own backward (log_sigmoid_forward)
         if isinstance(result, tuple):
             return tuple(
-                self._check_value(node, r, m) if r is not None else _known_empty(node, m)
+                self._check_value(node, r, m) if r is not None else known_empty(m, node.name)
                 for r, m in zip(result, meta, strict=False)
             )
         return self._check_value(node, result, meta)
@@ -593,13 +579,6 @@ def _why_unmapped(node: torch.fx.Node, target: Any) -> str:
 def _kept_array(tensor: torch.Tensor) -> np.ndarray:
     """What a ram holds at first: a copy, for the buffer is the user's."""
     return as_array(tensor).copy() if tensor.is_floating_point() else tensor.detach().cpu().numpy().copy()
-
-
-def _known_empty(node: torch.fx.Node, meta: Any) -> FoldedValue | None:
-    """A result without elements, which nothing has to compute."""
-    if isinstance(meta, torch.Tensor) and 0 in (known_shape(meta) or ()):
-        return FoldedValue(torch.empty(meta.shape, dtype=meta.dtype), node.name)
-    return None
 
 
 def _is_random(target: Any) -> bool:
