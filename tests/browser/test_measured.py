@@ -3,6 +3,8 @@ timeline; 5,000 ops of a run alone; and the page that is sent, whose reader drag
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,19 +122,50 @@ def test_table_and_timeline_have_the_times(workbench: Bare, shots: Path) -> None
 
 def test_of_five_thousand_ops_some_are_shown_and_all_are_found(browser: Any, shots: Path) -> None:
     rows = [op("Matmul", 1000 + k, [(32, 64), (64, 32)], (32, 32)) for k in range(5000)]
-    hub = FileHub([measured_frame(run_of(rows))])
+    with browser_page(browser, FileHub([measured_frame(run_of(rows))])) as bare:
+        page = bare.page
+        expect(page.locator("[data-tb-view=measured] tbody tr")).to_have_count(400)
+        expect(page.locator("[data-tb-metric=measured]")).to_contain_text("5,000 ops")
+        page.locator("[data-tb-action=measured-filter]").fill("Matmul_4999")
+        expect(page.locator("[data-tb-view=measured] tbody tr")).to_have_count(1)
+        settled(page)
+        page.screenshot(path=shots / "measured_5000.png")
+
+
+def test_sums_hold_against_the_table_only_what_it_knows(browser: Any) -> None:
+    """Of three products one has no count of cores and one is a slip of the clock: neither counts in the ratio."""
+    shapes = ([(32, 64), (64, 32)], (32, 32))
+    rows = [op("Matmul", 6000, *shapes), op("Matmul", 90_000, *shapes, core_count=0), op("Matmul", 2e12, *shapes)]
+    frame = measured_frame(run_of([*rows, op("Zzyzx", 50)]))
+    with browser_page(browser, FileHub([frame])) as bare:
+        page = bare.page
+        ratios = {r[0]: (r[4], r[5]) for r in cells(page, "[data-tb-view=measured]")}
+        assert ratios["Matmul_2"][0] == ratios["Matmul_3"][0] == "" and float(ratios["Matmul_1"][0]) > 0
+        page.locator("[data-tb-action=measured-by-kind]").click()
+        kinds = {r[0]: r for r in cells(page, "[data-tb-view=measured]")}
+        assert kinds["matmul"][2].endswith("96")
+        assert kinds["matmul"][4] == ratios["Matmul_1"][0] and kinds["other"][4] == kinds["other"][5] == ""
+
+
+def test_a_run_of_very_many_ops_is_drawn(browser: Any) -> None:
+    """As many as are read of a file of a million rows; of its dots those at one place are one."""
+    one = run_of([op("Matmul", 6000, [(32, 64), (64, 32)], (32, 32))])
+    ops = tuple(dataclasses.replace(one.ops[0], name=f"Matmul_{k}", time=5000.0 + k) for k in range(150_000))
+    with browser_page(browser, FileHub([measured_frame(dataclasses.replace(one, ops=ops))])) as bare:
+        expect(bare.page.locator("[data-tb-metric=measured]")).to_contain_text("150,000 ops")
+        assert 10 < bare.page.locator("[data-tb-view=measured] .tb-roof circle").count() < 2000
+
+
+@contextlib.contextmanager
+def browser_page(browser: Any, hub: FileHub) -> Iterator[Bare]:
+    """A page with a measured run alone, without errors to its end."""
     context = browser.new_context(viewport={"width": 1400, "height": 900}, offline=True)
     page = context.new_page()
     page.set_default_timeout(60_000)
     page.errors = errors_of(page)
     bare = Bare(page, hub, "measured", {"height": 860})
     bare.sees("[data-tb-view=measured] tbody tr")
-    expect(page.locator("[data-tb-view=measured] tbody tr")).to_have_count(400)
-    expect(page.locator("[data-tb-metric=measured]")).to_contain_text("5,000 ops")
-    page.locator("[data-tb-action=measured-filter]").fill("Matmul_4999")
-    expect(page.locator("[data-tb-view=measured] tbody tr")).to_have_count(1)
-    settled(page)
-    page.screenshot(path=shots / "measured_5000.png")
+    yield bare
     assert page.errors == []
     context.close()
 

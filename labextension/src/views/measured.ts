@@ -22,7 +22,11 @@ interface Row {
   count: number;
   time: number;
   table: number;
+  /** Of `time`, what the table says something about; an op that it does not know is in no ratio. */
+  told: number;
   floor: number;
+  /** Beyond the roofline, summed over the ops that have one; NaN where none has. */
+  lost: number;
   bound: string;
   guess: string;
   cores: number;
@@ -30,8 +34,8 @@ interface Row {
   outlier: boolean;
 }
 
-const ratioOf = (row: Row) => (row.table > 0 ? row.time / row.table : NaN);
-const lostOf = (row: Row) => (Number.isFinite(row.floor) ? Math.max(0, row.time - row.floor) : NaN);
+const ratioOf = (row: Row) => (row.table > 0 && row.told > 0 ? row.told / row.table : NaN);
+const plus = (a: number, b: number) => (Number.isFinite(a) ? a + (Number.isFinite(b) ? b : 0) : b);
 
 type By = 'op' | 'kind' | 'layer' | 'section';
 type Paint = '' | 'measured' | 'table' | 'ratio' | 'lost';
@@ -99,9 +103,10 @@ export class MeasuredView {
     this.rows = text('name').map((name, i) => {
       const bounds: [string, number][] = [['compute', compute[i]!], ['DRAM', dram[i]!], ['NoC', noc[i]!]];
       const worst = bounds.reduce((a, b) => (b[1] > a[1] ? b : a));
+      const counted = outlier[i] ? 0 : time[i]! || 0;
       return {
-        name, op: op[i]!, kind: kind[i]!, shape: shape[i]!, section: section[i]!, layer: layer[i]!, count: 1, time: outlier[i] ? 0 : time[i]! || 0, table: table[i]!,
-        floor: worst[1], bound: Number.isFinite(worst[1]) ? worst[0] : '', guess: guess[i]!, cores: cores[i]!, line: line[i]!, outlier: outlier[i] === 1
+        name, op: op[i]!, kind: kind[i]!, shape: shape[i]!, section: section[i]!, layer: layer[i]!, count: 1, time: counted, table: table[i]!,
+        told: Number.isFinite(table[i]!) ? counted : 0, floor: worst[1], lost: counted ? Math.max(0, counted - worst[1]) : NaN, bound: Number.isFinite(worst[1]) ? worst[0] : '', guess: guess[i]!, cores: cores[i]!, line: line[i]!, outlier: outlier[i] === 1
       };
     });
     const matched = frame.meta['matched'] === true;
@@ -118,12 +123,14 @@ export class MeasuredView {
     const groups = new Map<string, Row>();
     for (const row of this.rows) {
       const sum = groups.get(row[key]);
-      if (!sum) groups.set(row[key], { ...row, name: row[key] || (key === 'layer' ? 'no layer' : 'no mark'), op: '', shape: '', guess: '' });
+      const table = row.told > 0 ? row.table : NaN;
+      if (!sum) groups.set(row[key], { ...row, table, name: row[key] || (key === 'layer' ? 'no layer' : 'no mark'), op: '', shape: '', guess: '' });
       else {
         sum.count++;
         sum.time += row.time;
-        sum.table += Number.isFinite(row.table) ? row.table : 0;
-        sum.floor += Number.isFinite(row.floor) ? row.floor : 0;
+        sum.told += row.told;
+        sum.table = plus(sum.table, table);
+        sum.lost = plus(sum.lost, row.lost);
       }
     }
     return [...groups.values()];
@@ -140,7 +147,7 @@ export class MeasuredView {
     const every = this.group === 'op' ? [...this.rows] : this.joined(this.group);
     const rows = every.filter(r => !wanted || `${r.name} ${r.op} ${r.kind} ${r.section} ${r.layer} ${r.shape}`.toLowerCase().includes(wanted));
     const { key, down } = this.sort;
-    const value = (r: Row) => (key === 'order' ? 0 : key === 'time' ? r.time : key === 'lost' ? lostOf(r) : ratioOf(r));
+    const value = (r: Row) => (key === 'order' ? 0 : key === 'time' ? r.time : key === 'lost' ? r.lost : ratioOf(r));
     if (key !== 'order') rows.sort((a, b) => ((value(b) || 0) - (value(a) || 0)) * (down ? 1 : -1));
     this.facts.textContent = this.words(meta);
     const head = (label: string, id: typeof key | '', title: string, kind = '') => h('th', { scope: 'col', class: kind, 'aria-sort': id && id === key ? (down ? 'descending' : 'ascending') : undefined },
@@ -187,7 +194,7 @@ export class MeasuredView {
       h('td', { class: 'tb-right' }, h('span', { class: 'tb-share' }, h('i', { style: `width:${Math.min(100, (100 * row.time) / Math.max(1, total)) }%` })), us(row.time)),
       h('td', { class: 'tb-right', ...guess }, row.guess ? `~ ${us(row.table)}` : us(row.table)),
       h('td', { class: 'tb-right' }, Number.isFinite(ratio) ? ratio.toFixed(2) : ''),
-      h('td', { class: 'tb-right' }, us(lostOf(row))), h('td', { class: `tb-bound tb-b-${row.bound}` }, one ? row.bound : ''));
+      h('td', { class: 'tb-right' }, us(row.lost)), h('td', { class: `tb-bound tb-b-${row.bound}` }, one ? row.bound : ''));
   }
 
   private notes(meta: Record<string, unknown>): HTMLElement {
@@ -228,7 +235,7 @@ function overlayFrame(name: string, values: readonly (readonly [string, number])
   buffer.set(new Uint8Array(numbers.buffer), 0);
   buffer.set(new Uint8Array(places.buffer), 8 * numbers.length);
   return new Frame({
-    key: 'overlay', meta: { name, low: Math.min(...numbers, Infinity), high: Math.max(...numbers, -Infinity) }, strings: ['', ...values.map(([op]) => op)],
+    key: 'overlay', meta: { name, low: numbers.reduce((a, b) => Math.min(a, b), Infinity), high: numbers.reduce((a, b) => Math.max(a, b), -Infinity) }, strings: ['', ...values.map(([op]) => op)],
     columns: [
       { name: 'overlay_value', dtype: 'f8', offset: 0, length: numbers.length }, { name: 'overlay_name', dtype: 'u4', offset: 8 * numbers.length, length: places.length }
     ]
@@ -238,8 +245,9 @@ function overlayFrame(name: string, values: readonly (readonly [string, number])
 /** Ops by what they need at best and by what they took, both in µs. */
 function roofline(rows: readonly Row[], [W, H]: Size, choose: (row: Row) => void): SVGSVGElement {
   const points = rows.filter(r => r.time > 0 && r.floor > 0);
-  const all = points.flatMap(r => [r.time, r.floor]);
-  const [low, high] = [Math.min(...all, 1e3) / 1.5, Math.max(...all, 1e4) * 1.5];
+  let [low, high] = [1e3, 1e4];  // of many ops: as arguments of Math.min they would not fit the stack
+  for (const { time, floor } of points) [low, high] = [Math.min(low, time, floor), Math.max(high, time, floor)];
+  [low, high] = [low / 1.5, high * 1.5];
   const part = (v: number) => (Math.log(v) - Math.log(low)) / (Math.log(high) - Math.log(low));
   const x = (v: number) => LEFT + part(v) * (W - LEFT - RIGHT);
   const y = (v: number) => H - BOTTOM - part(v) * (H - TOP - BOTTOM);

@@ -10,7 +10,15 @@ import numpy as np
 from tbuda_lab.core.errors import UnknownDevice
 from tbuda_lab.core.frames.frame import Frame, Strings
 from tbuda_lab.core.measured import MeasuredOp, MeasuredProfile
-from tbuda_lab.core.measured.kernels import Estimate, KernelTable, Machine, bounds_of, machine_of, packaged_kernels
+from tbuda_lab.core.measured.kernels import (
+    Estimate,
+    KernelTable,
+    Machine,
+    bounds_of,
+    features,
+    machine_of,
+    packaged_kernels,
+)
 from tbuda_lab.core.measured.overlay import MeasuredOverlay
 
 MOST_FINDINGS = 100
@@ -70,10 +78,13 @@ def _rows(
     ops: Sequence[MeasuredOp], profile: MeasuredProfile, table: KernelTable, strings: Strings
 ) -> dict[str, np.ndarray]:
     machine = _machine(profile)
-    guesses: list[Estimate | None] = [
-        table.estimate(op, machine) if machine is not None and op.inputs and op.cores else None for op in ops
-    ]
-    bounds = [bounds_of(op, machine) if machine is not None and op.inputs else {} for op in ops]
+    guesses: list[Estimate | None] = [None] * len(ops)
+    bounds: list[dict[str, float]] = [{}] * len(ops)
+    for at, op in enumerate(ops):
+        if machine is not None and op.inputs:
+            work = features(op, machine)
+            bounds[at] = bounds_of(op, machine, work)
+            guesses[at] = table.estimate(op, machine, work) if op.cores else None
 
     def text(get: Callable[[MeasuredOp], str]) -> np.ndarray:
         return strings.column(get(op) for op in ops)

@@ -177,14 +177,11 @@ class KernelTable:
     files: tuple[str, ...] = ()
     errors: tuple[tuple[str, int, float], ...] = ()
 
-    def kernel_of(self, op: MeasuredOp) -> Kernel:
-        """The most particular one there is."""
-        return next(self.kernels[key] for key in reversed(kernel_keys(op)) if key in self.kernels)
-
-    def estimate(self, op: MeasuredOp, machine: Machine) -> Estimate:
-        """What an op takes on a machine."""
-        kernel, own = self.kernel_of(op), kernel_keys(op)
-        row = features(op, machine)
+    def estimate(self, op: MeasuredOp, machine: Machine, work: F64 | None = None) -> Estimate:
+        """What an op takes on a machine. work: its `features` there, if they are known already."""
+        own = kernel_keys(op)
+        kernel = next(self.kernels[key] for key in reversed(own) if key in self.kernels)
+        row = features(op, machine) if work is None else work
         time = float(duration(np.array(kernel.coefficients), row[None])[0])
         return Estimate(time, kernel.key, self._why_extrapolated(kernel, own, row))
 
@@ -200,11 +197,11 @@ class KernelTable:
         return f"{', '.join(names)} beyond what was measured" if names else ""
 
 
-def bounds_of(op: MeasuredOp, machine: Machine) -> dict[str, float]:
+def bounds_of(op: MeasuredOp, machine: Machine, work: F64 | None = None) -> dict[str, float]:
     """The roofline of an op, ns each: "compute" at the peak of its cores, "dram" at the chip's bandwidth, "noc" at what
-    its cores can take in."""
+    its cores can take in. work: its `features` there, if they are known already."""
     cores = max(1, op.cores)
-    row = features(op, machine)
+    row = features(op, machine) if work is None else work
     moved = sum(t.bytes for t in (*op.inputs, *op.outputs[:1]))
     return {"compute": float(row[1]), "dram": float(row[2]), "noc": moved / cores / L1_BYTES / machine.clock}
 

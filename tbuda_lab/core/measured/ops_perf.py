@@ -37,6 +37,7 @@ TIMES = ("DEVICE KERNEL DURATION PER CORE MAX [ns]", "DEVICE KERNEL DURATION [ns
 """Columns of an op's time, the first that is filled counts."""
 _DIMS = "WZYX"
 _EXTENT = re.compile(r"\s*(\d{1,10})(?:\.0*)?\s*(?:\[\s*(\d{1,10})(?:\.0*)?\s*\])?\s*")
+_LONGEST_SIZE = 80
 _HOST = ("cpu", "fallback", "host")
 """In the type of an op that the host ran."""
 _DELIMITERS = ",;\t"
@@ -233,17 +234,15 @@ class _Reader:
     def _tensors(self, names: tuple[str, ...], cell: Callable[[str], str], row: int) -> tuple[MeasuredTensor, ...]:
         tensors: list[MeasuredTensor] = []
         for name in names:
-            texts = [cell(f"{name}_{d}_PAD[LOGICAL]") or cell(f"{name}_{d}") for d in _DIMS]
+            texts = [(cell(f"{name}_{d}_PAD[LOGICAL]") or cell(f"{name}_{d}"))[:_LONGEST_SIZE] for d in _DIMS]
             if not any(texts):
                 continue
-            found = [_EXTENT.fullmatch(text) for text in texts]
-            sizes = [(int(m.group(2) or m.group(1)), int(m.group(1))) for m in found if m]
-            if len(sizes) < len(texts):
-                wrong = next(t for t, m in zip(texts, found, strict=True) if not m)
-                self.note(row, "profile-shape", f"{name}: {wrong[:40]!r} is no size", "its shape is left out")
-                continue
             words = (cell(f"{name}_LAYOUT")[:20], cell(f"{name}_DATATYPE")[:20], cell(f"{name}_MEMORY")[:60])
-            tensors.append(self._once((*sizes, *words), _tensor))
+            tensor = self._once((*texts, *words), _tensor)
+            if isinstance(tensor, str):
+                self.note(row, "profile-shape", f"{name}: {tensor[:40]!r} is no size", "its shape is left out")
+            else:
+                tensors.append(tensor)
         return self._once(tuple(tensors), tuple)  # type: ignore[no-any-return]
 
     def profile(self) -> MeasuredProfile:
@@ -269,9 +268,13 @@ class _Reader:
         )
 
 
-def _tensor(key: Sequence[Any]) -> MeasuredTensor:
-    """Of four (logical, padded) sizes, layout, format and memory."""
-    *sizes, layout, datatype, memory = key
+def _tensor(cells: Sequence[str]) -> MeasuredTensor | str:
+    """Of four sizes, layout, format and memory; a size that is none is given back."""
+    *texts, layout, datatype, memory = cells
+    found = [_EXTENT.fullmatch(text) if len(text) < _LONGEST_SIZE else None for text in texts]
+    sizes = [(int(m.group(2) or m.group(1)), int(m.group(1))) for m in found if m]
+    if len(sizes) < len(texts):
+        return next(t for t, m in zip(texts, found, strict=True) if not m)
     return MeasuredTensor(tuple(s for s, _ in sizes), tuple(p for _, p in sizes), layout, datatype, memory)
 
 

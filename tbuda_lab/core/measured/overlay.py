@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.graph import Graph, Node
-from tbuda_lab.core.measured.kernels import Estimate, KernelTable, Machine, bounds_of, machine_of
+from tbuda_lab.core.measured.kernels import Estimate, KernelTable, Machine, bounds_of, features, machine_of
 from tbuda_lab.core.measured.match import Match
 from tbuda_lab.core.measured.model_ops import model_estimates
 from tbuda_lab.core.measured.profile import MeasuredOp
@@ -113,8 +113,9 @@ def _row(
     for source in sources:
         if source in ran:
             op = ran[source][0]
-            guess = kernels.estimate(op, machine)
-            for key, value in bounds_of(op, machine).items():
+            work = features(op, machine)
+            guess = kernels.estimate(op, machine, work)
+            for key, value in bounds_of(op, machine, work).items():
                 bounds[key] = bounds.get(key, 0.0) + value * share[source]
         elif source in guesses and not have:
             guess = guesses[source]
