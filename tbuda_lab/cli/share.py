@@ -67,10 +67,9 @@ def run_share(arguments: argparse.Namespace) -> int:
         tables = shared_tables(session, max(1, arguments.edits), arguments.seconds)
         text = report_html(session, tables=tables)
         file.write_text(text, encoding="utf-8")
-    print(
-        f"wrote {arguments.out}: {len(text.encode()) / 1e6:.1f} MB, {len(tables['suggest'])} edits, tables of "
-        f"{tables['count']} ops"
-    )
+    count = len(tables["suggest"])
+    edits = f"{count} edit{'s' * (count > 1)} that gain{'s' * (count == 1)}" if count else "no single edit gains"
+    print(f"wrote {arguments.out}: {len(text.encode()) / 1e6:.1f} MB, {edits}, tables of {tables['count']} ops to drag")
     return 0
 
 

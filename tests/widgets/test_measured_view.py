@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tbuda_lab.cli import main
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames.measured_frame import layer_of, measured_frame
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
@@ -95,3 +96,23 @@ def test_a_page_to_send_has_tables_and_measured_times(mlp: Session) -> None:
     with pytest.raises(InputError, match="redact"):
         report.report_html(mlp, tables=tables, redact="names")
     assert '"measured"' not in report.report_html(mlp, redact="names").split('id="tb-data"')[1].split("frames")[0]
+
+
+@built
+def test_the_command_that_sends_a_page_says_what_is_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a compiled folder as of a model, with a run over it; of a placement that no edit makes better it says so."""
+    file, out, run = tmp_path / "mlp.py", tmp_path / "page.html", tmp_path / "ops_perf_results.csv"
+    file.write_text("from tests.session.models import perceptron as make\n")
+    run.write_text(table(perceptron_rows()))
+    assert main(["compile", f"{file}:make", "--device", "n150", "--out", str(tmp_path / "mlp")]) == 0
+    capsys.readouterr()
+    assert main(["share", str(tmp_path / "mlp"), "--profile", str(run), "--out", str(out), "--seconds", "5"]) == 0
+    said = capsys.readouterr().out
+    packed = re.search(r'data-packed="deflate">([^<]*)<', out.read_text(encoding="utf-8"))
+    assert packed is not None
+    tables = json.loads(zlib.decompress(base64.b64decode(packed.group(1))))["tables"]
+    count = len(tables["suggest"])
+    edits = {0: "no single edit gains", 1: "1 edit that gains"}.get(count, f"{count} edits that gain")
+    assert f"MB, {edits}, tables of {tables['count']} ops to drag" in said
+    assert main(["share", str(tmp_path / "mlp"), "--profile", str(file), "--out", str(tmp_path / "no.html")]) == 1
+    assert not (tmp_path / "no.html").exists()
