@@ -73,6 +73,24 @@ def test_programs_of_whole_numbers_are_torchs(name: str) -> None:
             assert got.dtype == want.dtype and torch.equal(got, want), mode
 
 
+SINGLE: dict[str, Callable[..., torch.Tensor]] = {
+    "a selection": lambda x, y, c: torch.where(c, x, y),
+    "a filled mask": lambda x, y, c: x.masked_fill(c, y),
+    "a selection of a number": lambda x, y, c: torch.where(c, x, 3),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_programs_of_single_whole_numbers_are_torchs(name: str) -> None:
+    """Tensors without dims; beside them floats, as a device without anything to do is refused."""
+    scaled = torch.rand(4, 4)
+    inputs = words(1)[0], words(1, seed=1)[0], torch.tensor(True), scaled
+    session = Session(Fn(lambda x, y, c, z: (SINGLE[name](x, y, c), z * 2)), inputs, "n150")
+    for chosen in (True, False):
+        given = (*inputs[:2], torch.tensor(chosen), scaled)
+        assert torch.equal(session.run([given])[0][0], SINGLE[name](*given[:3]))
+
+
 def test_ten_thousand_sums_and_maxima_are_numpys_on_both_chips_that_have_them() -> None:
     x, y = words(1, 100, 100), words(1, 100, 100, seed=1)
     for device in ("n150", "blackhole"):

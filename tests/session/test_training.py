@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -182,3 +183,41 @@ def test_an_exported_program_trains_as_its_module() -> None:
     session = Session.for_training(program, (x,), torch.nn.MSELoss(), (target,), options=options)
     (step,) = session.train([((x,), (target,))])
     assert step.loss == pytest.approx(float(torch.nn.functional.mse_loss(model(x), target)), rel=1e-4)
+
+
+class Stored(torch.nn.Module):
+    """Both factors are the model's; what is added is given."""
+
+    def __init__(self, product: Callable[..., torch.Tensor], *shapes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.product = product
+        self.first, self.second = (torch.nn.Parameter(torch.randn(shape)) for shape in shapes)
+
+    def forward(self, bias: torch.Tensor) -> torch.Tensor:
+        return self.product(bias, self.first, self.second)
+
+
+@pytest.mark.parametrize("bias", [(), (1,), (3,), (1, 3)])
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: Stored(torch.addmm, (2, 4), (4, 3)),
+        lambda: Stored(torch.baddbmm, (2, 2, 4), (2, 4, 3)),
+        lambda: Stored(lambda b, x, w: torch.nn.functional.linear(x, w, b.reshape(-1).expand(3)), (2, 4), (3, 4)),
+    ],
+    ids=["addmm", "baddbmm", "linear"],
+)
+def test_a_bias_that_is_given_to_a_product_of_stored_matrices(
+    model: Callable[[], Stored], bias: tuple[int, ...]
+) -> None:
+    module, given = model(), torch.randn(bias)
+    want = module(given)
+    target = torch.randn(want.shape)
+    gradients = torch.autograd.grad(torch.nn.functional.mse_loss(want, target), list(module.parameters()))
+    wanted = [p.detach() - 0.1 * g for p, g in zip(module.parameters(), gradients, strict=True)]
+    options = CompileOptions(default_df_override=DataFormat.Float32)
+    session = Session.for_training(module, (given,), torch.nn.MSELoss(), target, "sgd", 0.1, options=options)
+    session.train([((given,), target)])
+    trained = session.trainer.parameters()
+    for name, value in zip(("first", "second"), wanted, strict=True):
+        torch.testing.assert_close(torch.as_tensor(trained[name]), value, atol=1e-5, rtol=1e-4)

@@ -24,7 +24,7 @@ from tests.frontend.test_tflite_models import Writer
 from tests.values.sweep import EXACT, INF, NAMED, OPTIONS, VALUES, differences, tensor_with
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "numbers.md"
-MODULES = [*list(EXACT)[::5], "pad -inf then max pool", "cumsum", "average pool", "ge other", "or of truths"]
+MODULES = [*list(EXACT)[::5], "pad -inf then max pool", "cumsum", "average pool", "ge other", "or of truths", "kl_div"]
 
 
 @pytest.mark.parametrize("name", sorted(set(MODULES)))

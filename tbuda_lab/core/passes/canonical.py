@@ -143,6 +143,10 @@ def _visit(r: Rewriter, node: Node, operands: tuple[str, ...]) -> str | None:
         b = r.builder(node)
         return r.keep(node, None, tuple(b.reshape(o, four(r.new[o].shape)) for o in operands))
     assert op is not None
+    if isinstance(op, Matmul) and len(node.shape) < 4 and len(operands) == 3 and len(r.new[operands[2]].shape) == 4:
+        # Stored matrices and a bias that an activation gives, which would not broadcast into a product of two dims.
+        b, (first, *others) = r.builder(node), operands
+        return r.keep(node, None, (b.reshape(first, four(r.new[first].shape)), *others))
     shape = op.infer(*(r.new[o].shape for o in operands))
     if four(shape) == shape:
         return None

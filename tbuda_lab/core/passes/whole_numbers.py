@@ -113,7 +113,8 @@ class WholeNumbers(Pass):
     @staticmethod
     def _select(graph: Graph, node: Node) -> None:
         condition, *branches = node.sources
-        ends = {n: _plain(graph, node, np.full((1,), n, np.int32)) for n in (LOWEST, HIGHEST)}
+        one = (1,)[: len(node.shape)]  # a selection without dims has ends without
+        ends = {n: _plain(graph, node, np.full(one, n, np.int32)) for n in (LOWEST, HIGHEST)}
         masks, values = [], []
         for k, (branch, pair) in enumerate(zip(branches, MASKS, strict=True)):
             mask = _op(graph, node, f"mask{k}", Where(), condition, *(ends[n] for n in pair))

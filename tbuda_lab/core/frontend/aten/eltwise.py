@@ -52,7 +52,6 @@ from tbuda_lab.core.ops import (
     Tanh,
     Where,
 )
-from tbuda_lab.core.ops.unary import TINY
 
 UNARY: dict[str, Op] = {
     "aten.relu": Relu(),
@@ -422,12 +421,15 @@ def area(c: Call) -> str:
 
 @maps("aten.kl_div")
 def kl_divergence(c: Call) -> str:
-    """target * (ln target - x), 0 where the target is 0; of a target that is a logarithm e^target * (target - x)."""
+    """target * (ln target - x), 0 where the target is 0; of a target that is a logarithm e^target * (target - x).
+
+    The logarithm of a target of 0 is taken of 1, which leaves that of a negative one NaN, as in torch.
+    """
     x, target = c.x(), c.x("target")
     if c.get("log_target"):
         each = c.op(Multiply(), c.op(Exp(), target), c.op(Subtract(), target, x))
     else:
-        logarithm = c.op(Log(), c.op(Maximum(), target, c.constant(TINY)))
+        logarithm = c.op(Log(), c.op(Add(), target, c.op(Equal(), target, c.constant(0.0))))
         each = c.op(Multiply(), target, c.op(Subtract(), logarithm, x))
     reduction = c.get("reduction", 1)
     if reduction == 0:
