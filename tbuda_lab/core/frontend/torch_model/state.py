@@ -238,15 +238,15 @@ def fingerprint(tensor: torch.Tensor) -> bytes | None:
         return None
     numbers = tensor.detach().resolve_conj().resolve_neg()
     stored = (numbers.int_repr() if numbers.is_quantized else numbers).cpu().flatten().contiguous()
+    size = stored.numel() * stored.element_size()
+    if size > LARGE:  # summed by torch: what `numpy` is given is copied where it was lazily cloned
+        rows = size // (8 * COLUMNS)
+        octets = stored.view(torch.uint8)
+        whole, rest = octets[: rows * 8 * COLUMNS], octets[rows * 8 * COLUMNS :].clone()
+        words = (whole if whole.storage_offset() % 8 == 0 else whole.clone()).view(torch.int64).reshape(rows, COLUMNS)
+        return hashlib.blake2b(words.sum(0).numpy().tobytes() + rest.numpy().tobytes(), digest_size=16).digest()
     data = stored.view(torch.uint8).numpy()
-    if data.nbytes <= SMALL:
-        return data.tobytes()
-    if data.nbytes <= LARGE:
-        return hashlib.blake2b(data.data, digest_size=16).digest()
-    rows = data.nbytes // (8 * COLUMNS)
-    words = data[: rows * 8 * COLUMNS].view(np.uint64).reshape(rows, COLUMNS)
-    rest = data[rows * 8 * COLUMNS :].tobytes()
-    return hashlib.blake2b(words.sum(axis=0, dtype=np.uint64).tobytes() + rest, digest_size=16).digest()
+    return data.tobytes() if size <= SMALL else hashlib.blake2b(data.data, digest_size=16).digest()
 
 
 def _buffers(module: torch.nn.Module) -> list[Any]:
