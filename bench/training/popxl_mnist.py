@@ -6,6 +6,7 @@ Run: python bench/training/popxl_mnist.py [SEEDS] [EPOCHS]
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 
 import numpy as np
@@ -130,26 +131,43 @@ def trained(seed: int, epochs: int) -> tuple[float, float, float]:
     return accuracy(ours, test, wanted), accuracy(theirs, test, wanted), off
 
 
-def cycles() -> None:
-    """Segments and cycles of a step, and those of the same step as PyBuda's face compiles it."""
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What a step takes: parts that the host starts, epochs in them, cycles; epochs and cycles by PyBuda's face."""
+
+    segments: int
+    epochs: int
+    cycles: int
+    pybuda_epochs: int
+    pybuda_cycles: int
+
+
+def step() -> Step:
+    """A step of training compiled for a wormhole_b0 in Float32 by both faces, cycles by the simulator of epochs."""
     start = weights(0)
     executable = popxl.Session(Program(start).ir, "ipu_model").executable
     assert executable.result is not None
-    ours = simulated_cycles(executable.result)
-    epochs = len(executable.result.placement.epochs)
-    print(f"PopXL: {len(executable.parts)} segment(s), {epochs} epoch(s), {ours:,} cycles")
     plan = TrainingOptions(optimizer_options("sgd", learning_rate=RATE))
     options = CompileOptions(default_df_override=DataFormat.Float32, training=plan)
     sample = torch.zeros(1, BATCH, 784), torch.zeros(1, BATCH, 10)
     graph = from_pybuda(PyTorchModule("digits", WithLoss(start)), sample, training=True)
     theirs = compile_graph(graph, "wormhole_b0", options)
-    count = simulated_cycles(theirs)
-    print(f"PyBuda's face: {len(theirs.placement.epochs)} epochs, {count:,} cycles; ratio {ours / count:.2f}")
+    ours = executable.result
+    return Step(
+        len(executable.parts),
+        len(ours.placement.epochs),
+        simulated_cycles(ours),
+        len(theirs.placement.epochs),
+        simulated_cycles(theirs),
+    )
 
 
 if __name__ == "__main__":
     seeds, epochs = (int(a) for a in (*sys.argv[1:3], *("3", "3")[len(sys.argv) - 1 :]))
-    cycles()
+    s = step()
+    print(f"PopXL: {s.segments} segment(s), {s.epochs} epoch(s), {s.cycles:,} cycles")
+    ratio = s.cycles / s.pybuda_cycles
+    print(f"PyBuda's face: {s.pybuda_epochs} epochs, {s.pybuda_cycles:,} cycles; ratio {ratio:.2f}")
     for seed in range(seeds):
         ours, theirs, off = trained(seed, epochs)
         print(f"seed {seed}: PopXL {100 * ours:.2f} %, torch {100 * theirs:.2f} %, losses differ by {off:.1e} at most")

@@ -111,9 +111,9 @@ def _trial_of_words(instr: Instr, device: DeviceSpec) -> str:
         constants,
     )
     if key not in _WORDS:
-        _WORDS[key] = _lowered_alone(instr, device)
-        if len(_WORDS) > LARGEST_MEMORY:
+        if len(_WORDS) >= LARGEST_MEMORY:
             _WORDS.clear()
+        _WORDS[key] = _lowered_alone(instr, device)
     return _WORDS[key]
 
 
