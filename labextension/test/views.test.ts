@@ -225,8 +225,8 @@ describe('cards of the inspector', () => {
   it('says what a measured run took for the op, and nothing where it was not matched', () => {
     const { store } = filled();
     store.put(frameOf('measured', { name: 'run.csv' }, [['op_name', 'text', ['a', 'b']], ['op_measured', 'f8', [1200, NaN]], ['op_table', 'f8', [800, 5]],
-      ['op_pipelined', 'f8', [NaN, 5]], ['op_lost', 'f8', [400, NaN]]]));
-    expect(measuredCard(store, 'a')!.textContent).toBe('Measured: run.csvmeasured1,200 nsby the table of kernels800 nslost400 ns');
+      ['op_pipelined', 'f8', [NaN, 5]], ['op_lost', 'f8', [400, NaN]], ['op_extrapolated', 'text', ['', 'far']]]));
+    expect(measuredCard(store, 'a')!.textContent).toBe('Measured: run.csvmeasured1,200 nsby the table of kernels800 nslost400 nsmeasured / by table1.50');
     expect([measuredCard(store, 'b'), measuredCard(store, 'c')]).toEqual([null, null]);
   });
 
@@ -244,7 +244,7 @@ describe('cards of the inspector', () => {
     fresh.querySelector<HTMLElement>('[data-tb-action=sort-lost]')!.click();
     const first = fresh.querySelector('[data-tb-op]')!;
     const cell = (label: string) => first.querySelectorAll('[role=gridcell]')[names.findIndex(n => n.startsWith(label))]!.textContent;
-    expect([(first as HTMLElement).dataset['tbOp'], cell('Measured µs'), cell('By table µs'), cell('Ratio'), cell('Lost µs')]).toEqual([OP, '12', '~ 6.00', '2.05', '9.00']);
+    expect([(first as HTMLElement).dataset['tbOp'], cell('Measured µs'), cell('By table µs'), cell('Ratio'), cell('Lost µs')]).toEqual([OP, '12', '~ 6.00', '~ 2.05', '9.00']);
   });
 
   it('says which op is wrong, and leads there', () => {

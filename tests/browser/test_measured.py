@@ -24,6 +24,8 @@ from tests.session.models import perceptron
 
 THEMES = pytest.mark.parametrize("theme", ["light", "dark"])
 TILE = "[data-tb-view=grid] .tb-tile[data-tb-op='{}']"
+DRAM_SHARDED = "{'program_config': 'MatmulMultiCoreReuseMultiCastDRAMShardedProgramConfig(in0_block_w=1)'}"
+"""A kernel of which the packaged table has no run: what it says of it is an extrapolation."""
 FIRST, ACT, SECOND = 9000.0, 1500.0, 7000.0
 
 
@@ -34,7 +36,9 @@ def run_of(rows: list[dict[str, Any]]) -> Any:
 @pytest.fixture(scope="module")
 def session() -> Session:
     session = Session(*perceptron(), "n150", name="mlp")
-    session.load_profile(run_of(perceptron_rows((FIRST, ACT, SECOND))))
+    rows = perceptron_rows((FIRST, ACT, SECOND))
+    rows[-1]["ATTRIBUTES"] = DRAM_SHARDED
+    session.load_profile(run_of(rows))
     session.compile()
     return session
 
@@ -96,6 +100,38 @@ def test_graph_and_grid_take_the_colours(workbench: Bare, shots: Path) -> None:
     assert [page.locator(t).first.evaluate(fill) for t in tiles] == own
 
 
+def test_what_is_extrapolated_is_marked_wherever_it_stands(workbench: Bare, shots: Path) -> None:
+    """In the rows, in the legend of the colours, in the words on the op that is pointed at, and in the table."""
+    page, frame = workbench.page, workbench.hub.frame("measured")
+    why = dict(zip(frame.text("op_name"), frame.text("op_extrapolated"), strict=True))
+    guessed = [name for name, text in why.items() if text]
+    assert guessed == ["second.matmul"]
+    page.locator("[data-tb-action=measured-paint-table]").click()
+    workbench.sees(f"[data-tb-view=graph] [data-tb-guessed='{len(guessed)}']")
+    page.locator("[data-tb-action=measured-paint-measured]").click()
+    workbench.sees("[data-tb-view=graph] [data-tb-overlay='measured µs']")
+    expect(page.locator("[data-tb-view=graph] [data-tb-guessed]")).to_have_count(0)
+    page.locator("[data-tb-action=measured-paint-none]").click()
+    for name in ("first.matmul", "second.matmul"):
+        page.mouse.move(*centre(page.locator(TILE.format(name)).first))
+        card = page.locator(f"[data-tb-card='{name}']")
+        expect(card).to_contain_text("µs, by table")
+        if why[name]:
+            expect(card).to_contain_text("~")
+        else:
+            expect(card).not_to_contain_text("~")
+    page.screenshot(path=shots / f"measured_card_{page.theme}.png")
+    page.locator("[data-tb-action=tab-ops]").click()
+    for name in guessed:
+        row = page.locator(f"[data-tb-view=table] .tb-row[data-tb-op='{name}']").first
+        assert row.text_content().count("~ ") == 2
+    page.locator("[data-tb-action=tab-trace]").click()
+    name = page.locator(f"[data-tb-view=trace] .tb-trace-name[data-tb-op='{guessed[0]}']")
+    workbench.sees(f"[data-tb-view=trace] .tb-trace-name[data-tb-op='{guessed[0]}']")
+    assert "by table ~" in name.first.get_attribute("title")
+    page.locator("[data-tb-action=tab-measured]").click()
+
+
 def test_a_row_selects_its_op_everywhere(workbench: Bare) -> None:
     page = workbench.page
     page.locator("[data-tb-view=measured] tr[data-tb-op='second.matmul'] button").click()
@@ -140,7 +176,7 @@ def test_sums_hold_against_the_table_only_what_it_knows(browser: Any) -> None:
     with browser_page(browser, FileHub([frame])) as bare:
         page = bare.page
         ratios = {r[0]: (r[4], r[5]) for r in cells(page, "[data-tb-view=measured]")}
-        assert ratios["Matmul_2"][0] == ratios["Matmul_3"][0] == "" and float(ratios["Matmul_1"][0]) > 0
+        assert ratios["Matmul_2"][0] == ratios["Matmul_3"][0] == "" and float(ratios["Matmul_1"][0].lstrip("~ ")) > 0
         page.locator("[data-tb-action=measured-by-kind]").click()
         kinds = {r[0]: r for r in cells(page, "[data-tb-view=measured]")}
         assert kinds["matmul"][2].endswith("96")

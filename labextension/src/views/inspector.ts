@@ -5,6 +5,7 @@ import { slowText } from './grid/legal.js';
 import { NetlistText } from './netlisttext.js';
 import { Ops } from './ops.js';
 import { open } from './dialog.js';
+import { opTimes } from './optimes.js';
 import { shortName } from './names.js';
 import { OpControls, PreloadButtons } from './opcontrols.js';
 import { linkList } from './grid/links.js';
@@ -189,10 +190,13 @@ export function measuredCard(store: Store, op: string): HTMLElement | null {
   const frame = store.frames.get('measured');
   const at = frame?.has('op_measured') ? frame.text('op_name').indexOf(op) : -1;
   if (!frame || at < 0) return null;
+  const times = opTimes(frame)?.get(op);
   const rows = [['measured', 'measured'], ['by the table of kernels', 'table'], ['in this placement', 'pipelined'], ['lost', 'lost']]
     .map(([term, column]): [string, number] => [term!, frame.column(`op_${column!}`)[at]!])
     .filter(([, ns]) => Number.isFinite(ns))
-    .map(([term, ns]): [string, string] => [term, `${withThousands(Math.round(ns))} ns`]);
+    .map(([term, ns]): [string, string] => [term, `${times?.guess && term.startsWith('by') ? '~ ' : ''}${withThousands(Math.round(ns))} ns`]);
+  if (times && times.table > 0 && times.measured > 0) rows.push(['measured / by table', `${times.guess && '~ '}${(times.measured / times.table).toFixed(2)}`]);
+  if (times?.guess) rows.push(['~ extrapolated', times.guess]);
   if (!rows.some(([term]) => term === 'measured')) return null;
   const own = definition(rows, 'tb-facts');
   return h('div', { class: 'tb-compare', 'data-tb-measured': op }, h('h4', {}, `Measured: ${frame.meta['name'] as string}`), own);

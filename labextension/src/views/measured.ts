@@ -4,7 +4,7 @@
  */
 import { elide, h, percent, quantity, short, svg, withThousands } from './dom.js';
 import { Frame } from './frame.js';
-import { us } from './optimes.js';
+import { opTimes, us } from './optimes.js';
 import { Roof, type Size } from './roof.js';
 import type { Store } from './store.js';
 
@@ -121,7 +121,9 @@ export class MeasuredView {
   /** Rows of one name as one. */
   private joined(key: 'kind' | 'layer' | 'section'): Row[] {
     const groups = new Map<string, Row>();
+    const guessed = new Map<string, number>();
     for (const row of this.rows) {
+      if (row.guess) guessed.set(row[key], (guessed.get(row[key]) ?? 0) + 1);
       const sum = groups.get(row[key]);
       const table = row.told > 0 ? row.table : NaN;
       if (!sum) groups.set(row[key], { ...row, table, name: row[key] || (key === 'layer' ? 'no layer' : 'no mark'), op: '', shape: '', guess: '' });
@@ -133,6 +135,7 @@ export class MeasuredView {
         sum.lost = plus(sum.lost, row.lost);
       }
     }
+    for (const [name, count] of guessed) groups.get(name)!.guess = `${count} of ${quantity(groups.get(name)!.count, 'op')} extrapolated`;
     return [...groups.values()];
   }
 
@@ -193,7 +196,7 @@ export class MeasuredView {
       h('td', { class: 'tb-wide', title: row.op || row.shape }, elide(row.op || row.shape, 40)),
       h('td', { class: 'tb-right' }, h('span', { class: 'tb-share' }, h('i', { style: `width:${Math.min(100, (100 * row.time) / Math.max(1, total)) }%` })), us(row.time)),
       h('td', { class: 'tb-right', ...guess }, row.guess ? `~ ${us(row.table)}` : us(row.table)),
-      h('td', { class: 'tb-right' }, Number.isFinite(ratio) ? ratio.toFixed(2) : ''),
+      h('td', { class: 'tb-right', ...guess }, Number.isFinite(ratio) ? `${row.guess && '~ '}${ratio.toFixed(2)}` : ''),
       h('td', { class: 'tb-right' }, us(row.lost)), h('td', { class: `tb-bound tb-b-${row.bound}` }, one ? row.bound : ''));
   }
 
@@ -218,7 +221,8 @@ export class MeasuredView {
     const chosen = this.paint ? names.map((name, i) => [name, pick(i)] as const).filter(([, v]) => Number.isFinite(v)) : [];
     if (!this.paint && !store.frames.has('overlay')) return;
     const titles = { '': '', measured: 'measured µs', table: 'by table µs', ratio: 'measured / table', lost: 'lost µs' };
-    store.put(overlayFrame(titles[this.paint], chosen));
+    const told = this.paint === 'table' || this.paint === 'ratio' ? opTimes(frame) : null;
+    store.put(overlayFrame(titles[this.paint], chosen, chosen.filter(([name]) => told?.get(name)?.guess).length));
   }
 
   private mark(): void {
@@ -227,15 +231,15 @@ export class MeasuredView {
   }
 }
 
-/** Values by op as graph and grid paint them. */
-function overlayFrame(name: string, values: readonly (readonly [string, number])[]): Frame {
+/** Values by op as graph and grid paint them. guessed: how many of them the table of kernels had to extrapolate. */
+function overlayFrame(name: string, values: readonly (readonly [string, number])[], guessed: number): Frame {
   const numbers = Float64Array.from(values, ([, v]) => v);
   const places = Uint32Array.from(values, (_, i) => i + 1);
   const buffer = new Uint8Array(8 * numbers.length + 4 * places.length);
   buffer.set(new Uint8Array(numbers.buffer), 0);
   buffer.set(new Uint8Array(places.buffer), 8 * numbers.length);
   return new Frame({
-    key: 'overlay', meta: { name, low: numbers.reduce((a, b) => Math.min(a, b), Infinity), high: numbers.reduce((a, b) => Math.max(a, b), -Infinity) }, strings: ['', ...values.map(([op]) => op)],
+    key: 'overlay', meta: { name, guessed, low: numbers.reduce((a, b) => Math.min(a, b), Infinity), high: numbers.reduce((a, b) => Math.max(a, b), -Infinity) }, strings: ['', ...values.map(([op]) => op)],
     columns: [
       { name: 'overlay_value', dtype: 'f8', offset: 0, length: numbers.length }, { name: 'overlay_name', dtype: 'u4', offset: 8 * numbers.length, length: places.length }
     ]

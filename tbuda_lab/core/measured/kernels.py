@@ -186,7 +186,7 @@ class KernelTable:
         return Estimate(time, kernel.key, self._why_extrapolated(kernel, own, row))
 
     def _why_extrapolated(self, kernel: Kernel, own: Sequence[str], row: F64) -> str:
-        if kernel.key not in own[2:]:
+        if kernel.key != own[3]:
             return f"no run of a {own[3]} was measured" + (f"; {kernel.key} stands for it" if kernel.key else "")
         if kernel.different < _FEWEST:
             return f"only one {kernel.key} was measured"

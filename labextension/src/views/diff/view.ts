@@ -3,7 +3,7 @@ import { withThousands, h } from '../dom.js';
 import { type Class, CLASSES, DiffData, drawSide, GLYPHS, type Side, percent } from './side.js';
 import { drawRuns } from './runs.js';
 import type { Frame } from '../frame.js';
-import { type OpTimes, opTimes, us } from '../optimes.js';
+import { byTable, type OpTimes, opTimes, us } from '../optimes.js';
 import { onPreferences } from '../preferences.js';
 import { type Store, syncedTrait, type SyncedTrait } from '../store.js';
 import { isDark, onTheme } from '../theme.js';
@@ -57,8 +57,14 @@ function titled(data: DiffData, text: string): string {
 /** Of a measured run that is laid over the second side; null without one. */
 type Times = ReadonlyMap<string, OpTimes> | null;
 
+const OWN = [
+  ['Measured µs', 'In the profile that is loaded, one op at a time'],
+  ['By table µs', 'What the table of kernels says; ~ is an extrapolation'],
+  ['Ratio', 'Measured over the table of kernels; ~ where that is an extrapolation']
+] as const;
+
 function head(data: DiffData, times: Times, sorting: Sorting, sort: (by: string) => void): HTMLElement {
-  const own = ['Measured µs', 'Ratio'].map((text, k) => h('th', { scope: 'col', class: 'tb-right', title: k ? 'Measured over the table of kernels' : 'In the profile that is loaded, one op at a time' }, h('span', { class: 'tb-cell' }, text)));
+  const own = OWN.map(([text, title]) => h('th', { scope: 'col', class: 'tb-right', title }, h('span', { class: 'tb-cell' }, text)));
   return h('tr', {}, ...COLUMNS.map(([id, plain, about]) => {
     const [label, title] = [titled(data, plain), titled(data, about)];
     const active = sorting.by === id;
@@ -71,7 +77,8 @@ function head(data: DiffData, times: Times, sorting: Sorting, sort: (by: string)
 
 function row(data: DiffData, times: Times, op: number): HTMLElement {
   const took = times?.get(data.names[op]!);
-  const own = [took && us(took.measured), took && took.table > 0 && took.measured > 0 ? (took.measured / took.table).toFixed(2) : ''];
+  const ratio = took && took.table > 0 && took.measured > 0 ? `${took.guess && '~ '}${(took.measured / took.table).toFixed(2)}` : '';
+  const own = took ? [us(took.measured), byTable(took), ratio] : OWN.map(() => '');
   const kinds = data.classes(op);
   const cycles = (side: 'a' | 'b') => (data.has(side, op) ? withThousands(data.cycles(side, op)) : '–');
   const delta = data.delta(op);
@@ -84,7 +91,7 @@ function row(data: DiffData, times: Times, op: number): HTMLElement {
     number(cycles('a')), number(cycles('b')),
     number(change(delta), tone),
     number(percent(data.ratio(op)), tone),
-    h('td', { class: 'tb-diff-place' }, data.text('a', op)), h('td', { class: 'tb-diff-place' }, data.text('b', op)), ...(times ? own.map(text => h('td', { class: 'tb-right' }, text ?? '')) : []));
+    h('td', { class: 'tb-diff-place' }, data.text('a', op)), h('td', { class: 'tb-diff-place' }, data.text('b', op)), ...(times ? own.map(text => h('td', { class: 'tb-right' }, text)) : []));
 }
 
 /** What the model takes more or less beyond the rows: with it they add up to the change of the model. */

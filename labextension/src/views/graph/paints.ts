@@ -88,6 +88,7 @@ export class Overlay {
   private readonly low: number;
   private readonly high: number;
   private readonly name: string;
+  private readonly guessed: number;
 
   /** The overlay of a frame; null for one without values, which takes it away. */
   static of(frame: Frame): Overlay | null {
@@ -99,6 +100,7 @@ export class Overlay {
     frame.text('overlay_name').forEach((name, k) => this.values.set(name, values[k]!));
     [this.low, this.high] = [Number(frame.meta['low']), Number(frame.meta['high'])];
     this.name = String(frame.meta['name']);
+    this.guessed = Number(frame.meta['guessed'] ?? 0);
   }
 
   /** Where a value lies between the ends of the scale, 0 to 1; the middle where both are the same. */
@@ -119,6 +121,7 @@ export class Overlay {
     const stops = this.high > this.low ? [0, 0.25, 0.5, 0.75, 1].map(p => this.low + p * (this.high - this.low)) : [this.low];
     return [h('span', { 'data-tb-overlay': this.name }, this.name),
       ...stops.map(v => swatch(loadPaint(this.part(v), dark), String(Number(v.toPrecision(3))))),
-      swatch(nothing(dark), 'no value')];
+      swatch(nothing(dark), 'no value'),
+      ...(this.guessed ? [h('span', { 'data-tb-guessed': this.guessed, title: 'Beyond what the table of kernels was fitted to; which ones is said where an op is pointed at' }, `~ ${this.guessed} of ${this.values.size} extrapolated`)] : [])];
   }
 }

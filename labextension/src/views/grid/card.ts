@@ -1,7 +1,9 @@
 /** Words beside the grid: the line above the epoch, the card of one op, and the epoch as a table for screen readers. */
 import { bytes, quantity, withThousands, h, percent } from '../dom.js';
 import { slowText } from './legal.js';
+import type { Frame } from '../frame.js';
 import type { Ops } from '../ops.js';
+import { guessText, opTimes, timesText } from '../optimes.js';
 import { PreloadButtons } from '../opcontrols.js';
 import type { Store } from '../store.js';
 import { FORMULAS, longTime, partsText, saidTime } from '../numbers.js';
@@ -10,9 +12,10 @@ import { FORMULAS, longTime, partsText, saidTime } from '../numbers.js';
 export class Card {
   private readonly preload: PreloadButtons;
   private shown: Ops | null = null;
+  private run: Frame | undefined;
   readonly element = h('div', { class: 'tb-card', 'data-tb-card': '', 'aria-label': 'Op under the pointer' });
 
-  constructor(store: Store) {
+  constructor(private readonly store: Store) {
     this.preload = new PreloadButtons(store);
   }
 
@@ -22,8 +25,12 @@ export class Card {
 
   /** The same op again changes nothing: a button that is pointed at stays. */
   show(ops: Ops, op: number): void {
-    if (this.shown === ops && this.element.dataset['tbCard'] === ops.name[op]!) return;
+    const run = this.store.frames.get('measured');
+    if (this.shown === ops && this.run === run && this.element.dataset['tbCard'] === ops.name[op]!) return;
     this.shown = ops;
+    this.run = run;
+    const times = opTimes(run)?.get(ops.name[op]!);
+    const took = timesText(times);
     const fact = (term: string, text: string) => h('span', {}, h('i', {}, term), text);
     const limiter = ops.frame.has('op_limiter_cycles') ? ops.get('limiter_cycles', op) : 0;
     const what = limiter > 0 ? ops.frame.text('op_limiter')[op]! : 'kernel';
@@ -32,6 +39,7 @@ export class Card {
     this.element.replaceChildren(
       h('header', {}, h('strong', { title: ops.name[op] }, ops.name[op]), h('span', {}, ops.type[op]), ...this.preload.of(ops, op, false), this.preload.effect),
       h('p', {}, ...[
+        took !== '' && h('span', { title: `Measured, one op at a time, beside the table of kernels${guessText(times)}` }, h('i', {}, 'measured'), took),
         fact('at', `${ops.where(op)}, ${ops.shapeText(op)}`),
         cycles > 0 && fact(limiter > 0 ? 'kernel or transfer' : 'kernel', `${withThousands(cycles)} cycles / input, ${percent(ops.load(op))} of the slowest`),
         ops.frame.has('op_bound') && ops.bound(op) !== '' && fact('bound by', what === 'kernel' ? ops.bound(op) : slowText(what)),

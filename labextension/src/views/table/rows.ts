@@ -44,7 +44,7 @@ function measured(id: string, label: string, title: string, of: (times: OpTimes)
   };
   const show = (ops: Ops, op: number) => {
     const found = value(ops, op);
-    const guess = id === 'table' && ops.measured?.get(ops.name[op]!)?.guess ? '~ ' : '';
+    const guess = (id === 'table' || id === 'ratio') && ops.measured?.get(ops.name[op]!)?.guess ? '~ ' : '';
     return found < 0 ? '' : guess + (id === 'ratio' ? found.toFixed(2) : us(found));
   };
   return { id, label, title, width: 104, text: false, value, show };
@@ -73,7 +73,7 @@ export const COLUMNS: TableColumn[] = [
   },
   measured('measured', 'Measured µs', 'Time of its kernels in the profile that is loaded', m => m.measured),
   measured('table', 'By table µs', 'What the table of kernels says of ops that run one at a time; ~ is an extrapolation', m => m.table),
-  measured('ratio', 'Ratio', 'Measured over the table', m => m.measured / m.table),
+  measured('ratio', 'Ratio', 'Measured over the table; ~ where that is an extrapolation', m => m.measured / m.table),
   measured('lost', 'Lost µs', 'Measured beyond the roofline of its cores, DRAM and NoC', m => m.lost),
   { ...pair('grid', 'Grid', FORMULAS.grid, 'rows', 'cols', 60), show: (o, i) => o.shapeText(i).replace(', turned', ' ↷') },
   {

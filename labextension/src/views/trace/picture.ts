@@ -2,7 +2,7 @@
 import { elide, withThousands, h, percent } from '../dom.js';
 import type { Frame } from '../frame.js';
 import { shortName } from '../names.js';
-import { type OpTimes, opTimes, us } from '../optimes.js';
+import { guessText, type OpTimes, opTimes, timesText, us } from '../optimes.js';
 import { inSight, pinnedHeight, type Row, type TraceModel } from './model.js';
 import { brushes, type Brushes, KINDS } from './paint.js';
 import { isDark } from '../theme.js';
@@ -49,7 +49,7 @@ function label(model: TraceModel, row: Row, fills: Frame | null, marks: Marks): 
   const many = op.end - op.first > 1;
   const times = marks.measured?.get(op.name);
   const took = times && us(times.measured);
-  const measured = took ? `; measured ${took} µs, by table ${us(times.table)} µs` : '';
+  const measured = took ? `; measured ${timesText(times)}${guessText(times)}` : '';
   return h('div', { class: `tb-trace-label tb-trace-op${state}${row.pinned ? ' tb-pinned' : ''}`, style },
     many ? caret(row, marks, op.name) : h('span', { class: 'tb-caret' }),
     h('button', {
