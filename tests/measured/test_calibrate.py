@@ -11,10 +11,11 @@ import pytest
 from tbuda_lab.cli import main
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.measured.calibrate import calibrate_kernels
-from tbuda_lab.core.measured.kernels import dump_kernels, features, load_kernels, machine_of, packaged_kernels
+from tbuda_lab.core.measured.kernels import Kernel, dump_kernels, features, load_kernels, machine_of, packaged_kernels
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
 from tests.measured.files import op, table
 
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "measured.md"
 START, COMPUTE, DRAM = 2000.0, 1.4, 1.5
 
 
@@ -96,6 +97,39 @@ def test_the_packaged_table_says_how_far_it_can_be_trusted() -> None:
     errors = {group: error for group, _, error in packaged.errors}
     assert errors["matmul"] <= 0.20 and errors["all"] <= 0.35 and len(packaged.files) == 4
     assert all(len(k.coefficients) == 7 and min(k.coefficients) >= 0 for k in packaged.kernels.values())
+
+
+def test_the_order_of_the_files_changes_nothing() -> None:
+    many = [
+        read_ops_perf_text(
+            table(
+                [op("Matmul", 4000 + 900 * a * k, [(32 * k, 64 * a), (64 * a, 64)], (32 * k, 64)) for k in (1, 2, 4)]
+            ),
+            f"{a}.csv",
+        )
+        for a in (1, 2, 3)
+    ]
+    there, back = calibrate_kernels(many), calibrate_kernels(many[::-1])
+    assert {k: v.coefficients for k, v in there.kernels.items()} == {k: v.coefficients for k, v in back.kernels.items()}
+
+
+def test_the_documentation_has_the_coefficients_of_the_packaged_table() -> None:
+    """With as many digits as it shows, of every kernel; and the errors by group."""
+    packaged, text = packaged_kernels(), DOCUMENT.read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")
+    ]
+    shown = {row[0]: row[1:] for row in rows if len(row) == 11 and row[0] != "kernel"}
+    assert shown == {key or "all": documented(kernel) for key, kernel in packaged.kernels.items()}
+    errors = {row[0]: row[1:] for row in rows if len(row) == 3 and row[0] != "group"}
+    assert errors == {group: [str(ops), f"{error:.0%}".replace("%", " %")] for group, ops, error in packaged.errors}
+    assert all(name in text for name in packaged.files)
+
+
+def documented(kernel: Kernel) -> list[str]:
+    left_out = "" if np.isnan(kernel.left_out) else f"{100 * kernel.left_out:.0f} %"
+    three = [f"{value:,.0f}" if value >= 1000 else f"{value:.3g}" for value in kernel.coefficients]
+    return [str(kernel.ops), str(kernel.different), left_out, *three]
 
 
 def test_features_are_counts_of_the_machine_at_its_best() -> None:

@@ -123,6 +123,7 @@ def _left_out(profiles: Sequence[MeasuredProfile], runs: Sequence[Sequence[_Run]
 
 def _fit_levels(runs: Sequence[_Run]) -> dict[str, F64]:
     """Coefficients by key: of all ops, then by group, kind and kernel, each held to the level above it."""
+    runs = sorted(runs, key=lambda run: (run.keys, run.row.tobytes(), run.time))  # whatever the order of the files
     fits = {"": _fit(runs, PRIOR, _HOLD_ALL)}
     for level in (1, 2, 3):
         members: dict[str, list[_Run]] = {}
