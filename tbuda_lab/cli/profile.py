@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import collections
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tbuda_lab.core.measured.op_codes import OTHER
 
 if TYPE_CHECKING:
     from tbuda_lab.core.measured import MeasuredProfile
@@ -63,6 +67,9 @@ def profile_text(profile: MeasuredProfile) -> str:
     lines = [head, f"{'kind':12} {'ops':>6} {'us':>12} {'share':>7}"]
     for (kind,), count, time in profile.by("kind"):
         lines.append(f"{kind:12} {count:6} {time / 1e3:12,.1f} {time / total if total else 0:7.1%}")
+    unknown = collections.Counter(op.code for op in profile.ops if op.kind == OTHER)
+    if unknown:
+        lines.append(f"{OTHER}: {_listed([f'{code} ({count})' for code, count in unknown.most_common()])}")
     outliers = sum(op.outlier for op in ops)
     return "\n".join([*lines, *([f"{outliers} outliers are left out of the sums"] if outliers else [])])
 
@@ -81,6 +88,9 @@ def overlay_text(result: MeasuredOverlay) -> str:
         lines.append("~ by table: extrapolated beyond what was measured")
     for name, ops in (("profile", [op.name for op in result.match.unmatched]), ("model", list(result.match.missing))):
         if ops:
-            more = f" and {len(ops) - 4} more" if len(ops) > 4 else ""
-            lines.append(f"only in the {name}: {', '.join(ops[:4])}{more}")
+            lines.append(f"only in the {name} ({len(ops)}): {_listed(ops)}")
     return "\n".join(lines)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

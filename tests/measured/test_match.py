@@ -123,15 +123,16 @@ def test_marks_that_name_modules_are_anchors() -> None:
 
 def test_the_command_says_where_the_time_went(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run.csv"
-    path.write_text(table(perceptron_rows()))
+    path.write_text(table([*perceptron_rows(), op("ZzyzxOp", 5), op("ZzyzxOp", 5)]))
     model = tmp_path / "model.py"
     model.write_text("from tests.session.models import perceptron\n\n\ndef make():\n    return perceptron()\n")
     assert main(["profile", "import", str(path), "--model", f"{model}:make", "--device", "n150"]) == 0
     text = capsys.readouterr().out
     assert (
-        "4 ops, blackhole, 0.020 ms" in text
-        and "3 of 4 ops of run.csv matched" in text
-        and "only in the profile" in text
+        "6 ops, blackhole, 0.020 ms" in text
+        and "other: ZzyzxOp (2)" in text
+        and "3 of 6 ops of run.csv matched" in text
+        and "only in the profile (3): Tilize" in text
     )
     assert main(["profile", "import", str(tmp_path / "none.csv")]) == 1
 

@@ -201,6 +201,22 @@ def test_a_file_cut_anywhere_keeps_its_whole_rows_or_is_refused_with_its_row(cut
         assert [o.time for o in profile.ops[:whole_rows]] == [2500, 9000, 1500, 7000][:whole_rows]
 
 
+@pytest.mark.parametrize("without", ["", "DEVICE KERNEL DURATION PER CORE MAX [ns]"])
+def test_a_number_that_was_cut_is_not_read(without: str) -> None:
+    """Cut at each byte of its last row, a file has that row's numbers whole or not at all."""
+    text = table(perceptron_rows(), without=[without])
+    whole = read(text).ops[-1]
+    for cut in range(text.rstrip().rfind("\n") + 2, len(text) - 1):
+        try:
+            (*_, last) = read(text[:cut]).ops
+        except InputError:
+            continue
+        if last.row == whole.row:
+            assert last.time in (whole.time, None) and last.cores in (whole.cores, 0)
+            assert last.call in (whole.call, 0) and last.available in (whole.available, 0)
+            assert all(a.padded == b.padded for a, b in zip(last.inputs, whole.inputs, strict=False))
+
+
 ODD = [
     "",
     "=1+1",

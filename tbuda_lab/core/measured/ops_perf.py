@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,7 @@ class _Reader:
         self.rows = 0
         self.host_ops = 0
         self._section = ""
+        self._whole = True
         self._counts: dict[str, int] = {}
         self._known: dict[Any, Any] = {}  # ops of a layer repeat: what is the same is one object
 
@@ -113,9 +114,15 @@ class _Reader:
             try:
                 first = next(lines, "")
                 delimiter = max(_DELIMITERS, key=first.count)  # spreadsheets of some countries write semicolons
-                self._read(csv.reader(itertools.chain([first], lines), delimiter=delimiter))
+                self._read(csv.reader(self._watched(itertools.chain([first], lines)), delimiter=delimiter))
             finally:
                 csv.field_size_limit(before)
+
+    def _watched(self, lines: Iterable[str]) -> Iterator[str]:
+        """The same lines; keeps whether the last one was whole."""
+        for line in lines:
+            self._whole = line.endswith(("\n", "\r"))
+            yield line
 
     def _read(self, rows: Iterator[list[str]]) -> None:
         columns: _Columns | None = None
@@ -141,6 +148,8 @@ class _Reader:
                     )
                     return
                 self.rows += 1
+                if not self._whole and len(cells) < len(self.header):
+                    cells[-1] = ""  # of "9000" it may be the "9"
                 self._row(cells, number, columns)
 
     def _columns(self, cells: list[str]) -> _Columns:
