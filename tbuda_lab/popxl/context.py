@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -158,7 +159,9 @@ gcg, gmg, gir = get_current_graph, get_main_graph, get_ir
 
 @contextlib.contextmanager
 def ipu(ipu: int | None) -> Generator[int | None, None, None]:
-    """New ops go to IPU number `ipu`."""
+    """New ops go to IPU number `ipu`. Raises `TypeError` for what is no whole number, `ValueError` for one below 0."""
+    if ipu is not None and operator.index(ipu) < 0:
+        raise ValueError(f"IPUs are counted from 0, and none is {ipu}")
     _CONTEXT._ipus.append(ipu)
     try:
         yield ipu

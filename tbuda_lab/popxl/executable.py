@@ -16,8 +16,10 @@ from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.dialects import host_program as hp
 from tbuda_lab.dialects.host_program import HostProgram
 from tbuda_lab.dialects.program import run_schedule
+from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.ir import Ir
+from tbuda_lab.popxl.kinds import FLOATS_ONLY, WITH_LABELS, calculates_as
 from tbuda_lab.popxl.lowering.ambiguity import refuse_ambiguity
 from tbuda_lab.popxl.lowering.flatten import Flattener
 from tbuda_lab.popxl.lowering.report import realisations_of
@@ -63,6 +65,19 @@ def refuse_larger_than(device: DeviceSpec, ir: Ir) -> None:
                         f"{op.where()}: tensor {t.id!r} of shape {t.shape} takes {size:,} bytes, and {device.name} has "
                         f"{most:,} of DRAM"
                     )
+
+
+def refuse_types(ir: Ir) -> None:
+    """Raises `popart_exception` naming the first op of floats that is given whole numbers, or labels that are none."""
+    for graph in ir._graphs.values():
+        for op in graph._ops:
+            kind = calculates_as(op.kind)
+            first = op.inputs[0] if kind in FLOATS_ONLY else None
+            if first is not None and (first.dtype.is_int or first.dtype is dtypes.bool):
+                raise popart_exception(f"{op.where()}: takes floats, and {first.id!r} is {first.dtype}; cast it")
+            if kind in WITH_LABELS and not op.inputs[1].dtype.is_int:
+                labels = op.inputs[1]
+                raise popart_exception(f"{op.where()}: labels {labels.id!r} hold whole numbers, not {labels.dtype}")
 
 
 def refuse_misfits(ir: Ir) -> None:
@@ -137,6 +152,7 @@ class Executable:
         self.settings = SETTINGS
         refuse_larger_than(load_device(self.settings.device), ir)
         refuse_misfits(ir)
+        refuse_types(ir)
         if getattr(ir._options, "enableInplaceAmbiguityChecking", True):
             refuse_ambiguity(ir)
         chosen = self._cheaper_form()
@@ -183,7 +199,7 @@ class Executable:
         wanted = {s.tensor_id: value for s, value in outputs.items()}
         try:
             self.runnable.run(given, wanted, frames)
-        except (TbudaError, TypeError, ValueError, ArithmeticError) as error:
+        except (TbudaError, TypeError, ValueError, ArithmeticError, LookupError, RuntimeError) as error:
             step = self.runnable.machine.current
             op = None if step is None else self.origins.get(step)
             if isinstance(error, popart_exception) or op is None:

@@ -12,7 +12,7 @@ from tbuda_lab.popxl.dtypes import dtype as DataType
 from tbuda_lab.popxl.environment import log
 from tbuda_lab.popxl.remote_buffer import RemoteBuffer
 from tbuda_lab.popxl.tensorlocation import ExecutionContext
-from tbuda_lab.popxl.utils import downcast_np_dtypes, product, to_numpy
+from tbuda_lab.popxl.utils import checked_shape, downcast_np_dtypes, product, to_numpy
 
 if TYPE_CHECKING:
     from tbuda_lab.popxl.graph import Graph
@@ -227,9 +227,8 @@ def graph_input(
 ) -> Tensor:
     """A new last input of the current graph. by_ref: what the graph does to it happens to the caller's tensor."""
     graph = get_current_context().graph
-    made = graph._new_tensor(
-        tuple(int(s) for s in shape), dtype, name or "t", kind="input", meta_shape=meta_shape or ()
-    )
+    sizes, form = checked_shape(shape, f"graph input {name!r}"), DataType.as_dtype(dtype)
+    made = graph._new_tensor(sizes, form, name or "t", kind="input", meta_shape=meta_shape or ())
     graph._inputs.append(made)
     if by_ref:
         graph._by_ref_inputs.add(made)

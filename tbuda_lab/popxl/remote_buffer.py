@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tbuda_lab.popxl.context import get_current_context
 from tbuda_lab.popxl.dtypes import dtype
+from tbuda_lab.popxl.utils import checked_shape
 
 if TYPE_CHECKING:
     from tbuda_lab.popxl.tensor import Tensor
@@ -24,7 +25,8 @@ class RemoteBuffer:
     def set_remote_buffer_info(self, tensor_dtype: dtype, tensor_shape: tuple[int, ...], entries: int) -> None:
         """Shape, type and number of entries anew. Raises `ValueError` for less than one entry."""
         self.entries = entries
-        self._tensor_shape, self._tensor_dtype = tuple(tensor_shape), tensor_dtype
+        self._tensor_shape = checked_shape(tensor_shape, "remote buffer")
+        self._tensor_dtype = dtype.as_dtype(tensor_dtype)
 
     def validate_tensor_matches_buffer(self, t: Tensor, num_shards: int = 1) -> None:
         """Raises `ValueError` where the tensor is no entry of this buffer; with shards, where no shard of it is."""

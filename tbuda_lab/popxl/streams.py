@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.popxl.context import get_current_context
 from tbuda_lab.popxl.dtypes import dtype
+from tbuda_lab.popxl.utils import checked_shape
 
 if TYPE_CHECKING:
     from tbuda_lab.popxl.ir import Ir
@@ -66,7 +67,8 @@ class DeviceToHostStream(Stream):
 
 def _stream(kind: type[Stream], shape: Any, data_type: dtype, name: str) -> Any:
     main = get_current_context().main_graph
-    return kind._make(main._new_tensor(tuple(int(s) for s in shape), data_type, name, kind="stream"))
+    form = dtype.as_dtype(data_type)
+    return kind._make(main._new_tensor(checked_shape(shape, f"stream {name!r}"), form, name, kind="stream"))
 
 
 def h2d_stream(shape: Any, dtype: dtype, name: str | None = None) -> HostToDeviceStream:

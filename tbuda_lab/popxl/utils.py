@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,9 +33,12 @@ def to_numpy(
     """Data in C order, in the given type, else in their own with 64-bit types made 32-bit (`downcast`).
 
     log2_scale, nan_on_overflow: of 8-bit floats alone, else `RuntimeError`. Raises `TypeError` for integers that are
-    to be 8-bit floats.
+    to be 8-bit floats, `ValueError` for what holds no numbers.
     """
     array = as_array(x)
+    if array.dtype.kind in "OSUMm":
+        raise ValueError(f"{x!r} holds no numbers: there is no dtype for {array.dtype!r}")
+    dtype = None if dtype is None else dtypes.dtype.as_dtype(dtype)
     eight = dtype is not None and dtype.is_float8
     if not eight and (log2_scale is not None or nan_on_overflow is not None):
         raise RuntimeError("log2_scale and nan_on_overflow are for 8-bit floats; leave them out for other types")
@@ -88,6 +92,14 @@ def table_to_string(rows: Sequence[Sequence[Any]], delimiter: str = " | ", heade
     return "\n".join(lines)
 
 
+def checked_shape(shape: Iterable[Any], what: str) -> tuple[int, ...]:
+    """The sizes of a tensor. Raises `TypeError` for what is no whole number, `ValueError` for less than 0."""
+    sizes = tuple(map(operator.index, shape))
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"{what}: a size is 0 at least, and the shape is {sizes}")
+    return sizes
+
+
 def product(sizes: Iterable[int]) -> int:
     """1 of nothing."""
     result = 1
@@ -96,4 +108,13 @@ def product(sizes: Iterable[int]) -> int:
     return result
 
 
-__all__ = ["as_array", "downcast_np_dtypes", "dtypes", "product", "table_to_string", "to_device_count", "to_numpy"]
+__all__ = [
+    "as_array",
+    "checked_shape",
+    "downcast_np_dtypes",
+    "dtypes",
+    "product",
+    "table_to_string",
+    "to_device_count",
+    "to_numpy",
+]

@@ -37,6 +37,9 @@ def circle(ir: popxl.Ir) -> None:
             ops.call(called)
 
 
+FOREIGN = popxl.Ir().create_graph(ops.relu, popxl.TensorSpec((2,), popxl.float32))
+
+
 WRITTEN: dict[str, Case] = {
     "shapes of a product": (lambda ir: ones(2, 3) @ ones(2, 3), 1, popxl.popart_exception, "cannot be multiplied"),
     "types of a sum": (lambda ir: ones(2) + ones(2, dtype=np.int32), 1, popxl.popart_exception, "different types"),
@@ -78,6 +81,21 @@ WRITTEN: dict[str, Case] = {
         lambda ir: ops.call(graph(ir, lambda x, y: x + y, ones(2), ones(2)), ones(2)), 1, ValueError,
         "Not enough inputs .* lacks .*/y"),
     "calls in a circle": (circle, 1, ValueError, "'second_.*' would call itself: .* calls 'first_.*' calls 'second_"),
+    "a call of what is no graph": (lambda ir: ops.call(ops.relu, ones(2)), 1, TypeError, "is function: make one"),  # type: ignore[arg-type]
+    "a graph of another Ir": (lambda ir: ops.call(FOREIGN, ones(2)), 1, ValueError, "belongs to another Ir"),
+    "a repeat of another Ir's": (lambda ir: ops.repeat(FOREIGN, 2, ones(2)), 1, ValueError, "another Ir"),
+    "an offset of two": (
+        lambda ir: ops.remote_load(buffer(), ones(2, dtype=np.uint32)), 1, ValueError, "one whole number: 't'"),
+    "a grouping as a type": (
+        lambda ir: popxl.variable([1.0], ir.replica_grouping()), 1, ValueError, "no dtype for ReplicaGrouping"),  # type: ignore[arg-type]
+    "an axis twice": (lambda ir: ops.sum(ones(2, 3), [1, -1]), 1, ValueError, "an axis of 't' stands twice"),
+    "nothing as an operand": (lambda ir: ones(2) + None, 1, ValueError, "holds no numbers"),
+    "a word as an operand": (lambda ir: ones(2) + "1", 1, ValueError, "holds no numbers"),
+    "half an element": (lambda ir: popxl.h2d_stream((1.5, 2), popxl.float32), 1, TypeError, "integer"),
+    "less than no elements": (lambda ir: popxl.d2h_stream((-1, 2), popxl.float32), 1, ValueError, "a size is 0 at"),
+    "a buffer of half elements": (lambda ir: popxl.remote_buffer((1.5,), popxl.float32), 1, TypeError, "integer"),  # type: ignore[arg-type]
+    "a type that there is not": (lambda ir: popxl.h2d_stream((2,), "floaty"), 1, ValueError, "no dtype for 'floaty'"),  # type: ignore[arg-type]
+    "an IPU below the first": (lambda ir: popxl.ipu(-1).__enter__(), 1, ValueError, "counted from 0"),
     "a call of another shape": (
         lambda ir: ops.call(graph(ir, ops.relu, ones(2)), ones(3)), 1, popxl.popart_exception, r"of shape \(2,\)"),
 }  # fmt: skip
@@ -91,6 +109,28 @@ def test_a_program_is_refused_where_it_is_written(what: str) -> None:
         write(ir)
 
 
+PLACED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a product": (lambda: ops.matmul(ones(2, 3), ones(2, 3)), "ops.matmul of 't', 't__t0'"),
+    "an operator": (lambda: ones(2, 3) @ ones(2, 3), "ops.matmul of 't', 't__t0'"),
+    "names that the text has": (lambda: ones(2) + ones(3), "ops.add,"),
+    "several in a list": (lambda: ops.concat([ones(2, 3), ones(2, 4)]), "ops.concat of 't', 't__t0'"),
+    "an update": (lambda: ops.var_updates.accumulate_(ones(2), ones(3)), "ops.var_updates.accumulate_ of 't__t0'"),
+    "an op that is made of another": (
+        lambda: ops.layer_norm(ones(2, 4), ones(3), ones(4)), "ops.layer_norm of 't', 't__t0', 't__t1'"),
+    "a collective": (
+        lambda: ops.collectives.replicated_all_reduce(ones(2), "sum"), "ops.collectives.replicated_all_reduce of 't'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PLACED)
+def test_a_refusal_names_op_tensors_and_line_once(what: str) -> None:
+    write, place = PLACED[what]
+    with popxl.Ir(2).main_graph, pytest.raises((popxl.popart_exception, ValueError)) as refused:
+        write()
+    text = str(refused.value)
+    assert text.count(HERE) == 1 and f"({place}" in text and text.endswith(")"), text
+
+
 def _store(t: popxl.Tensor) -> None:
     ops.host_store(popxl.d2h_stream(t.shape, t.dtype), t)
 
@@ -100,6 +140,9 @@ RUNS: dict[str, tuple[Callable[[], Any], str, str]] = {
         lambda: _store(ops.remote_load(buffer(), popxl.variable(np.uint32(5)))), "RemoteLoad", "none at 5"),
     "stores before the first": (
         lambda: ops.remote_store(buffer(), popxl.variable(np.int32(-1)), ones(2)), "RemoteStore", "none at -1"),
+    "elements behind the last": (
+        lambda: _store(ops.scatter(ones(4), popxl.variable(np.array([9], np.int32)), ones(1))), "Scatter",
+        "index 9 is out of bounds"),
     "sums of 8-bit floats": (
         lambda: _store(popxl.variable(np.ones(2, np.float32), popxl.float8_143)
                        + popxl.variable(np.ones(2, np.float32), popxl.float8_143)), "Add", "float8_143"),
@@ -131,6 +174,28 @@ def test_a_variable_that_does_not_fit_its_buffer_is_refused_by_name(size: int, s
         _store(ops.remote_load(far, 0))
     with pytest.raises(popxl.popart_exception, match=rf"variable 'far' of shape \({size},\).* have shape \(2,\)"):
         popxl.Session(ir, "ipu_model")
+
+
+TYPES: dict[str, tuple[Callable[[], Any], str]] = {
+    "an exponential": (lambda: ops.exp(ones(2, dtype=np.int32)), "Exp .*takes floats, and 't' is .*int32; cast"),
+    "in place": (lambda: ops.gelu_(ones(2, dtype=np.uint32)), "GeluInplace .*takes floats, and 't' is .*uint32"),
+    "truth": (lambda: ops.tanh(ones(2, dtype=np.bool_)), "Tanh .*takes floats, and 't' is .*bool"),
+    "a softmax": (lambda: ops.softmax(ones(2, dtype=np.int32), 0), "Softmax .*takes floats"),
+    "a mean": (lambda: ops.mean(ones(2, dtype=np.int32)), "ReduceMean .*takes floats"),
+    "labels": (lambda: ops.nll_loss(ones(2, 3), ones(2)), "Nll .*labels 't__t.*' hold whole numbers, not .*float32"),
+}
+
+
+@pytest.mark.parametrize("what", TYPES)
+def test_floats_and_whole_numbers_are_not_taken_for_each_other(what: str) -> None:
+    """A program may be written so; what it means cannot be kept, so there is no session of it."""
+    write, text = TYPES[what]
+    ir = popxl.Ir()
+    with ir.main_graph:
+        _store(write())
+    with pytest.raises(popxl.popart_exception, match=f"{HERE}:.*{text.partition('.*')[2]}") as refused:
+        popxl.Session(ir, "ipu_model")
+    assert str(refused.value).startswith(text.partition(" ")[0])
 
 
 def test_what_no_device_holds_is_refused_before_it_is_made() -> None:

@@ -8,6 +8,16 @@ from tbuda_lab.popxl.kinds import reductions as reductions
 from tbuda_lab.popxl.kinds import updates as updates
 
 from tbuda_lab.popxl.kinds import gradients as gradients  # isort: skip - of all the others
-from tbuda_lab.popxl.kinds.table import INPLACE, KINDS, VIEWS, Ground, Kind, NotOnGrid, calculates_as
+from tbuda_lab.popxl.kinds.table import (
+    FLOATS_ONLY,
+    INPLACE,
+    KINDS,
+    VIEWS,
+    WITH_LABELS,
+    Ground,
+    Kind,
+    NotOnGrid,
+    calculates_as,
+)
 
-__all__ = ["INPLACE", "KINDS", "VIEWS", "Ground", "Kind", "NotOnGrid", "calculates_as"]
+__all__ = ["FLOATS_ONLY", "INPLACE", "KINDS", "VIEWS", "WITH_LABELS", "Ground", "Kind", "NotOnGrid", "calculates_as"]

@@ -61,6 +61,16 @@ VIEWS: dict[str, str] = {}
 """By kind whose output is a view of its inputs the kind that it calculates as."""
 
 
+_LOSSES = ("Nll", "NlllWithSoftmaxGradDirect")
+_NORMS = ("Softmax", "GroupNormalization", "BatchNormalization")
+_MEANS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean")
+_CURVES = ("Cos", "Sin", "Tanh", "Exp", "Log", "Log2", "Sqrt", "Gelu", "GeluErf", "Swish")
+FLOATS_ONLY = frozenset((*_LOSSES, *_NORMS, *_MEANS, *_CURVES))
+"""Kinds whose first operand is of floats: of whole numbers the results would be none."""
+WITH_LABELS = _LOSSES
+"""Kinds whose second operand is of whole numbers."""
+
+
 def add(name: str, **fields: Any) -> Kind:
     """A row of the table."""
     assert name not in KINDS, name

@@ -1,6 +1,6 @@
 """All ops."""
 
-from tbuda_lab.popxl.ops import collectives, utils, var_updates
+from tbuda_lab.popxl.ops import collectives, faults, utils, var_updates
 from tbuda_lab.popxl.ops.call import CallSiteInfo, call, call_with_info
 from tbuda_lab.popxl.ops.conditional import ConditionalSiteInfo, conditional, conditional_with_info
 from tbuda_lab.popxl.ops.elementwise import *  # noqa: F403
@@ -99,3 +99,5 @@ from tbuda_lab.popxl.ops.transfers import (
     remote_load_,
     remote_store,
 )
+
+faults.tell_where(globals())

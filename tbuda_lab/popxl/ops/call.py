@@ -136,6 +136,14 @@ def _holds_tensors(value: Sequence[Any]) -> bool:
     return any(isinstance(v, Tensor) or (isinstance(v, list | tuple) and _holds_tensors(v)) for v in value)
 
 
+def need_graph(graph: Any) -> None:
+    """Raises `TypeError` for what is no graph, `ValueError` for a graph of another Ir than the current one."""
+    if not isinstance(graph, Graph):
+        raise TypeError(f"a graph is called, and this is {type(graph).__name__}: make one with ir.create_graph")
+    if graph.ir is not get_current_context().ir:
+        raise ValueError(f"graph {graph.id!r} belongs to another Ir: make it with this one's create_graph")
+
+
 def bind_inputs(
     graph: Graph, inputs: Iterable[Any], inputs_dict: Mapping[Tensor, Any] | None, check: bool = True
 ) -> list[Tensor]:
@@ -144,6 +152,7 @@ def bind_inputs(
     Raises `ValueError` for missing, superfluous or doubly given inputs, tensors of other graphs and calls in a circle,
     `TypeError` for values that can be no tensor, `popart_exception` for other shapes and types.
     """
+    need_graph(graph)
     current = get_current_context().graph
     if current is graph:
         raise ValueError(f"graph {graph.id!r} cannot call itself")

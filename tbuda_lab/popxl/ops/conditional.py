@@ -9,7 +9,7 @@ from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.context import get_current_context
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.graph import Graph
-from tbuda_lab.popxl.ops.call import SiteInfo, _inside, bind_inputs
+from tbuda_lab.popxl.ops.call import SiteInfo, _inside, bind_inputs, need_graph
 from tbuda_lab.popxl.ops.utils import cast_if_needed, check_in_graph
 from tbuda_lab.popxl.tensor import Tensor
 
@@ -95,6 +95,8 @@ def conditional_with_info(
     Raises `ValueError` where they give different numbers of tensors, `NotImplementedError` for inputs by reference,
     `popart_exception` where a result has two shapes or types.
     """
+    need_graph(then_branch)
+    need_graph(else_branch)
     current = get_current_context().graph
     check_in_graph(current, cond=cond)
     mask = cast_if_needed(cond, dtypes.bool)

@@ -14,7 +14,7 @@ from tbuda_lab.popxl.kinds.moves import slices_of
 from tbuda_lab.popxl.ops.utils import checked_axis, need_tensor, one
 from tbuda_lab.popxl.ops.utils import make as _make
 from tbuda_lab.popxl.tensor import Tensor
-from tbuda_lab.popxl.utils import product
+from tbuda_lab.popxl.utils import checked_shape, product
 
 
 def _viewed(kind: str, view: bool, t: Tensor, shape: tuple[int, ...], attrs: dict[str, Any]) -> Tensor:
@@ -310,7 +310,7 @@ def init(
     """A tensor of zeros; "undef" says that its contents do not matter, and makes zeros, too."""
     if init_type not in ("zero", "undef"):
         raise ValueError(f"init_type is 'zero' or 'undef', not {init_type!r}")
-    sizes = tuple(operator.index(n) for n in shape)
+    sizes = checked_shape(shape, "init")
     return one(
         "Init",
         {},

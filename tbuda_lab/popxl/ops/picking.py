@@ -223,6 +223,7 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
 
 def _loss_shape(probs: Tensor, labels: Tensor, reduction: str) -> tuple[int, ...]:
     need_tensor("probs", probs)
+    need_tensor("probs", probs)
     need_tensor("labels", labels)
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction is one of {', '.join(REDUCTIONS)}, not {reduction!r}")
@@ -307,7 +308,7 @@ def roi_align(
             f"roi_align: t (n, c, h, w), rois (k, 4), batch_index (k,), not {t.shape}, {rois.shape}, "
             f"{batch_index.shape}"
         )
-    size = tuple(map(int, output_size))
+    size = tuple(map(operator.index, output_size))
     attrs = {"output_size": size, "scale": float(spatial_scale), "sampling": operator.index(sampling_ratio)}
     inputs = {"t": t, "rois": rois, "batch_index": batch_index}
     return one("RoiAlign", inputs, (rois.shape[0], t.shape[1], *size), t.dtype, attrs)

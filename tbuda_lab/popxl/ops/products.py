@@ -107,9 +107,9 @@ def _conv_attrs(
             f"{t.shape} and {weight.shape}"
         )
     lists = {
-        "strides": tuple(map(int, stride)),
-        "dilations": tuple(map(int, dilation)),
-        "pads": tuple(map(int, padding)),
+        "strides": tuple(map(operator.index, stride)),
+        "dilations": tuple(map(operator.index, dilation)),
+        "pads": tuple(map(operator.index, padding)),
     }
     for name, values in lists.items():
         most = spatial * (2 if name == "pads" else 1)
@@ -189,7 +189,7 @@ def _transposed(
         raise popart_exception(
             f"conv_transpose: weight {weight.shape} takes {weight.shape[0]} channels, t has {t.shape[1]}"
         )
-    extra = list(map(int, output_padding)) or [0] * n
+    extra = list(map(operator.index, output_padding)) or [0] * n
     pads = list(attrs["pads"])
     full = [
         (spatial[k] - 1) * attrs["strides"][k] + attrs["dilations"][k] * (kernel[k] - 1) + 1 + extra[k]
@@ -220,7 +220,7 @@ def _transposed(
 def _spatial_sizes(output_shape: Any, lead: tuple[int, int], n: int) -> list[int] | None:
     """The spatial sizes of an output shape that is asked for, the whole one or its `n` spatial dims alone; None for
     none. lead: batch and channels that the result has. Raises `popart_exception` for others."""
-    sizes = tuple(map(int, output_shape))
+    sizes = tuple(map(operator.index, output_shape))
     if len(sizes) not in (0, n, n + 2) or (len(sizes) == n + 2 and sizes[:2] != lead):
         raise popart_exception(
             f"conv_transpose: output_shape {sizes} does not begin with batch and channels {lead}, or has not {n} "
@@ -292,7 +292,7 @@ def receptive_attributes(
 def _pool(kind: str, t: Tensor, kernel: Sequence[int], values: dict[str, Any]) -> Tensor:
     need_tensor("t", t)
     n = t.rank - 2
-    window = tuple(map(int, kernel))
+    window = tuple(map(operator.index, kernel))
     if n not in (1, 2, 3) or len(window) != n:
         raise popart_exception(
             f"a pool takes (batch, channels, up to 3 spatial dims) and a kernel of as many, not {t.shape} and {window}"
@@ -306,7 +306,7 @@ def _pool(kind: str, t: Tensor, kernel: Sequence[int], values: dict[str, Any]) -
         ("out_pads", n, 0),
         ("in_dilations", n, 1),
     ):
-        given = tuple(map(int, values[name] or ()))
+        given = tuple(map(operator.index, values[name] or ()))
         if name == "strides" and not given:
             given = (1,) * n
         if given and len(given) not in (most, 2 * n):

@@ -9,6 +9,7 @@ from tbuda_lab.popxl.dtypes import dtype
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.ops.utils import need_tensor, one
 from tbuda_lab.popxl.tensor import Tensor, constant
+from tbuda_lab.popxl.utils import checked_shape
 
 
 def _seed(name: str, t: Tensor) -> None:
@@ -28,7 +29,7 @@ def random_normal(
 ) -> Tensor:
     """Normal numbers. Equal seeds give equal ones."""
     _seed("seed_tensor", seed_tensor)
-    sizes = tuple(map(int, shape))
+    sizes = checked_shape(shape, "random numbers")
     attrs = {"shape": sizes, "mean": float(mean), "std": float(std), "dtype": dtype.name}
     return one("RandomNormal", {"seed_tensor": seed_tensor}, sizes, dtype, attrs)
 
@@ -38,7 +39,7 @@ def random_uniform(
 ) -> Tensor:
     """Numbers between low and high. Equal seeds give equal ones."""
     _seed("seed_tensor", seed_tensor)
-    sizes = tuple(map(int, shape))
+    sizes = checked_shape(shape, "random numbers")
     attrs = {"shape": sizes, "low": float(low), "high": float(high), "dtype": dtype.name}
     return one("RandomUniform", {"seed_tensor": seed_tensor}, sizes, dtype, attrs)
 
@@ -56,7 +57,7 @@ def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Sequence[int], ratio: 
     """A dropout whose mask has another shape, which broadcasts to that of t."""
     need_tensor("t", t)
     _seed("seed_tensor", seed_tensor)
-    sizes = tuple(map(int, shape))
+    sizes = checked_shape(shape, "shaped_dropout")
     if len(sizes) > t.rank or any(a not in (1, b) for a, b in zip(reversed(sizes), reversed(t.shape), strict=False)):
         raise popart_exception(f"shaped_dropout: a mask of shape {sizes} does not broadcast to {t.shape}")
     inputs = {"t": t, "seed_tensor": seed_tensor}

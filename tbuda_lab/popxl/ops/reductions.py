@@ -19,7 +19,9 @@ Axes = int | Iterable[int] | None
 def _reduce(kind: str, t: Tensor, axis: Axes, keepdims: bool) -> Tensor:
     need_tensor("t", t)
     given = range(t.rank) if axis is None else [axis] if isinstance(axis, int) else list(axis)
-    axes = sorted({checked_axis(t, a, kind) for a in given})
+    axes = sorted(checked_axis(t, a, kind) for a in given)
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"{kind}: an axis of {t.id!r} stands twice in {axis!r}")
     shape = tuple(1 if k in axes else n for k, n in enumerate(t.shape) if keepdims or k not in axes)
     return one(kind, {"t": t}, shape, t.dtype, {"axis": axes, "keepdims": bool(keepdims)})
 

@@ -10,7 +10,7 @@ from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.context import get_current_context
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.graph import Graph
-from tbuda_lab.popxl.ops.call import CallSiteInfo, bind_inputs
+from tbuda_lab.popxl.ops.call import CallSiteInfo, bind_inputs, need_graph
 from tbuda_lab.popxl.tensor import Tensor, constant
 
 
@@ -34,6 +34,7 @@ def repeat_with_info(
     The operands of the call begin with the count and a condition. Raises `ValueError` for a negative count, and for a
     graph with more outputs than inputs; `popart_exception` where one is not like the input that it becomes.
     """
+    need_graph(graph)
     repeat_count = operator.index(repeat_count)
     if repeat_count < 0:
         raise ValueError(f"Repeat count must be >= 0, not {repeat_count}")

@@ -44,6 +44,8 @@ def host_store(d2h_stream: DeviceToHostStream, t: Tensor) -> None:
 
 
 def _offset(offset: int | Tensor) -> Tensor:
+    if isinstance(offset, Tensor) and not (offset.nelms == 1 and offset.dtype.is_int):
+        raise ValueError(f"an offset is one whole number: {offset.id!r} is {offset.dtype} of shape {offset.shape}")
     return offset if isinstance(offset, Tensor) else constant(offset, dtypes.uint32, name="offset")
 
 

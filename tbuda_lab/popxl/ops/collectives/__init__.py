@@ -8,6 +8,7 @@ from typing import Literal
 
 from tbuda_lab.popxl.context import get_current_context
 from tbuda_lab.popxl.errors import popart_exception
+from tbuda_lab.popxl.ops import faults
 from tbuda_lab.popxl.ops.utils import check_in_graph, checked_axis, need_tensor, one
 from tbuda_lab.popxl.replica_grouping import CommGroup, CommGroupType, ReplicaGrouping
 from tbuda_lab.popxl.tensor import Tensor
@@ -168,6 +169,8 @@ def all_reduce_identical_grad_inputs(
     """The sum of tensors whose gradients are equal: each gradient is passed on."""
     return _between("identical_grad_inputs", ts, ipus, op)
 
+
+faults.tell_where(globals())
 
 __all__ = [
     "CommGroup",

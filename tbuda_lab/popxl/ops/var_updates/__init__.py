@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tbuda_lab.popxl.errors import popart_exception
+from tbuda_lab.popxl.ops import faults
 from tbuda_lab.popxl.ops.utils import checked_axis, make, need_tensor, one
 from tbuda_lab.popxl.tensor import Tensor
 
@@ -204,3 +205,6 @@ def adam_var_update(
     numbers = {"learning_rate": learning_rate, "max_weight_norm": max_weight_norm}
     inputs, attrs = _attrs({"t": t, "x": x, "r1": r1, "r2": r2}, numbers)
     return one("AdamVarUpdate", inputs, t.shape, t.dtype, attrs, modifies=(0,))
+
+
+faults.tell_where(globals())

@@ -1,0 +1,62 @@
+"""What goes wrong in an op says which op of which tensors, and the line of the program."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tbuda_lab.popxl.context import get_source_location
+from tbuda_lab.popxl.errors import popart_exception
+from tbuda_lab.popxl.tensor import Tensor
+
+_TOLD = (popart_exception, ValueError, TypeError, IndexError, NotImplementedError)
+
+
+def tell_where(names: dict[str, Any]) -> None:
+    """Wrap the functions of a package of ops, given all its names."""
+    home = names["__name__"]
+    for name, value in list(names.items()):
+        if inspect.isfunction(value) and f"{value.__module__}.".startswith(f"{home}.") and not name.startswith("_"):
+            names[name] = _telling(value, home.removeprefix("tbuda_lab.popxl."))
+
+
+def _telling(function: Callable[..., Any], package: str) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        global _depth
+        _depth += 1
+        try:
+            return function(*args, **kwargs)
+        except _TOLD as error:
+            if _depth == 1:  # the function that the program calls, and none of those that this one is made of
+                _add_place(error, f"{package}.{function.__name__}", (*args, *kwargs.values()))
+            raise
+        finally:
+            _depth -= 1
+
+    return call
+
+
+_depth = 0
+
+
+def _add_place(error: Exception, op: str, operands: Iterable[Any]) -> None:
+    """Behind the message of an error: the op, the tensors that the message does not name, and the line."""
+    if len(error.args) != 1 or not isinstance(error.args[0], str):
+        return
+    text, location = error.args[0], get_source_location()
+    found = dict.fromkeys(repr(t.id) for t in _tensors(operands))
+    unnamed = ", ".join(name for name in found if name not in text)
+    error.args = (f"{text} ({op}{' of ' if unnamed else ''}{unnamed}, {location})",)
+
+
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += _tensors(value)
+    return found
