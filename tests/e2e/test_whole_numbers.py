@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,24 +176,71 @@ def test_a_device_image_of_whole_numbers_gives_the_same(tmp_path: object) -> Non
     assert torch.equal(got.value(), torch.maximum(x + 16777217, y))
 
 
-@pytest.mark.parametrize("arch", ["Wormhole_B0", "Grayskull"])
-def test_a_pybuda_module_of_whole_numbers_is_exact_where_the_device_has_them(arch: str) -> None:
-    """Beyond 2^24, too; grayskull has them as floats, as before."""
-
-    class Most(pybuda.PyBudaModule):
-        def forward(self, a: object, b: object) -> object:
-            return pybuda.op.Max("most", pybuda.op.Add("sum", a, b), b)
-
+@pytest.mark.parametrize("arch", ["Wormhole_B0", "Blackhole", "Grayskull"])
+def test_a_pybuda_module_of_whole_numbers_is_exact(arch: str) -> None:
+    """Beyond 2^24, too; where the device has no such numbers, and says so, by the host."""
     x, y = words(1, 1, 40, 70), words(1, 1, 40, 70, seed=1)
-    if arch == "Grayskull":
-        x, y = x % 100, y % 100
+    with (
+        contextlib.nullcontext() if arch != "Grayskull" else pytest.warns(UserWarning, match="the host runs all of it")
+    ):
+        got = of_pybuda(lambda op, a, b: op.Max("most", op.Add("sum", a, b), b), (x, y), arch)
+    assert got.dtype is torch.int32
+    assert torch.equal(got, torch.maximum(x + y, y))
+
+
+def of_pybuda(function: Callable[..., object], inputs: tuple[torch.Tensor, ...], arch: str) -> torch.Tensor:
+    """What a PyBuda module of two inputs gives; function takes PyBuda's ops first."""
+
+    class Module(pybuda.PyBudaModule):
+        def forward(self, a: object, b: object) -> object:
+            return function(pybuda.op, a, b)
+
     device = pybuda.TTDevice("tt0", arch=getattr(pybuda.BackendDevice, arch))
-    device.place_module(Most("most"))
-    device.push_to_inputs(x, y)
-    got = pybuda.run_inference().get()[0].value()
+    device.place_module(Module("module"))
+    device.push_to_inputs(*inputs)
+    got: torch.Tensor = pybuda.run_inference().get()[0].value()
     pybuda.shutdown()
-    assert got.dtype is (torch.int32 if arch == "Wormhole_B0" else torch.float32)
-    assert torch.equal(got.to(torch.int32), torch.maximum(x + y, y))
+    return got
+
+
+INFINITE = float("inf")
+PYBUDA: dict[str, tuple[Callable[..., Any], Callable[..., torch.Tensor]]] = {
+    "a difference": (lambda op, a, b: op.Subtract("s", a, b), lambda a, b: a - b),
+    "a product": (lambda op, a, b: op.Multiply("s", a, b), lambda a, b: a * b),
+    "an amount": (lambda op, a, b: op.Abs("s", a), lambda a, b: a.abs()),
+    "a lower bound": (lambda op, a, b: op.Clip("s", a, 16777217.0, INFINITE), lambda a, b: a.clamp(min=16777217)),
+    "two bounds": (lambda op, a, b: op.Clip("s", a, -7.0, 16777217.0), lambda a, b: a.clamp(-7, 16777217)),
+    "a sum of columns": (
+        lambda op, a, b: op.ReduceSum("s", a, -1),
+        lambda a, b: a.sum(-1, keepdim=True, dtype=torch.int32),
+    ),
+    "a product in a sum": (
+        lambda op, a, b: op.Add("s", op.Multiply("m", a, a), b),
+        lambda a, b: a * a + b,
+    ),
+    "a sum in a product": (lambda op, a, b: op.Multiply("m", op.Add("s", a, b), b), lambda a, b: (a + b) * b),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*the host runs all of it")
+@pytest.mark.parametrize("name", PYBUDA)
+def test_whole_numbers_of_pybuda_s_ops_are_torchs(name: str) -> None:
+    """What the grid does not have of them is the host's, not rounded."""
+    function, reference = PYBUDA[name]
+    x, y = words(1, 1, 40, 70), words(1, 1, 40, 70, seed=1)
+    got = of_pybuda(function, (x, y), "Wormhole_B0")
+    assert got.dtype is torch.int32 and torch.equal(got, reference(x, y))
+
+
+def test_floats_of_pybuda_s_whole_numbers_are_floats() -> None:
+    x, y = (words(1, 1, 40, 70, seed=k) % 10 for k in range(2))
+
+    def scaled(op: Any, a: object, b: object) -> object:
+        return op.Softmax("soft", op.Multiply("half", op.Multiply("m", a, b), torch.tensor([[[[0.03]]]])), dim=-1)
+
+    got = of_pybuda(scaled, (x, y), "Wormhole_B0")
+    assert got.dtype is torch.float32
+    torch.testing.assert_close(got, (x * y * 0.03).softmax(-1), rtol=0.05, atol=1e-3)
 
 
 def test_an_onnx_model_of_whole_numbers_is_exact() -> None:

@@ -16,6 +16,7 @@ from tbuda_lab.core.frontend.pybuda import tracer
 from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule, device_names
 from tbuda_lab.core.frontend.pybuda.tensor import Tensor, node_of
+from tbuda_lab.core.frontend.pybuda.words import mark_words
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
 from tbuda_lab.core.frontend.torch_model.provenance import raised_at
@@ -26,6 +27,7 @@ from tbuda_lab.core.graph.phases import DROPOUT, LOSS, TRAINABLE
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.binary import Add, Maximum, Minimum, Multiply, Subtract
 from tbuda_lab.core.ops.conv import Conv2d, Conv2dTranspose
+from tbuda_lab.core.ops.evaluate import WHOLE_TYPE
 from tbuda_lab.core.ops.norm import Batchnorm, Layernorm, LogSoftmax, Softmax
 from tbuda_lab.core.ops.pool import AvgPool2d, MaxPool2d
 from tbuda_lab.core.ops.reduce import Matmul, ReduceAvg
@@ -227,6 +229,7 @@ def trace(module: PyBudaModule, inputs: BoundInputs) -> Graph:
             recorder.emit.output(
                 source, f"{graph.name}.output_{k}", path=f"[{k}]" if len(results) > 1 else "", dtype="float32"
             )
+    mark_words(graph)
     return _integers_as_floats(graph)
 
 
@@ -236,10 +239,11 @@ def _integers_as_floats(graph: Graph) -> Graph:
     integers: set[str] = set()
     nodes: dict[str, Node] = {}
     for node in graph:
-        fed = node.kind is NodeKind.INPUT
-        if (fed and not str(node.attrs.get("dtype", "float32")).startswith(("float", "bfloat"))) or (
-            isinstance(node.op, _KEEPS_INTEGERS) and all(source in integers for source in node.sources)
-        ):
+        fed = node.kind is NodeKind.INPUT and not str(node.attrs.get("dtype", "float32")).startswith(
+            ("float", "bfloat")
+        )
+        kept = isinstance(node.op, _KEEPS_INTEGERS) and all(source in integers for source in node.sources)
+        if fed or kept or WHOLE_TYPE in node.attrs:
             integers.add(node.name)
         elif isinstance(node.op, _ON_FLOATS):
             for port, source in enumerate(node.sources):
