@@ -46,6 +46,7 @@ def settled(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         {
             "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
             "language_info": {"name": "python"},
+            "tbuda_lab": {"tutorial": True},  # JupyterLab does not count as a change what its kernel says of itself
         }
     )
     for cell in notebook.cells:

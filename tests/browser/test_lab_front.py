@@ -143,6 +143,10 @@ def shows_all(page: Any, expected: list[tuple[int, int]]) -> dict[str, Any]:
     return shown
 
 
+KERNEL_NAMED = "() => 'version' in (window.jupyterapp.shell.currentWidget.context.model.getMetadata('language_info') ?? {})"
+DIRTY = "() => new Promise(done => setTimeout(() => done(window.jupyterapp.shell.currentWidget.context.model.dirty)))"
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_notebook_shows_pictures_without_being_run(page: Any, lab: Any, shots: Path, name: str) -> None:
     """In a new profile, where it is not trusted; after it was saved and opened again; and without a kernel."""
@@ -154,8 +158,11 @@ def test_a_shipped_notebook_shows_pictures_without_being_run(page: Any, lab: Any
     in_front = "p => window.jupyterapp.shell.currentWidget?.context?.path === p"
     page.wait_for_function(in_front, arg=path.name)
     assert not shows_all(page, expected)["trusted"]
+    page.wait_for_function(KERNEL_NAMED)
+    assert not page.evaluate(DIRTY), "opening a tutorial does not change it"
     page.screenshot(path=shots / f"shipped_{name}.png")
-    page.evaluate("() => { window.jupyterapp.shell.currentWidget.context.model.dirty = true; }")
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.context.model.setMetadata('note', 'mine')")
+    assert page.evaluate(DIRTY), "a change of hers is one"
     command(page, "docmanager:save")
     close_front(page)
     assert twins_of(path) == expected

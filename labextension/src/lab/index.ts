@@ -17,6 +17,7 @@ import { type Place, Sessions } from './sessions.js';
 import { Settings } from './settings.js';
 import { Sidebar, StatusItem } from './panels.js';
 import { ViewTab } from './tab.js';
+import { keepTutorials } from './tutorials.js';
 
 // The notebook that the launcher card opens: a small model of the user's own to start from.
 const MARKDOWN = [
@@ -93,6 +94,7 @@ const workbench: JupyterFrontEndPlugin<Shared> = {
     const sessions = new Sessions(app);
     const current = new Current(app, sessions);
     new StoredViews(app, sessions);
+    keepTutorials(app);
     const tabs = new WidgetTracker<ViewTab>({ namespace: 'tbuda-tabs' });
     const show = (tab: ViewTab) => {
       const there = tabs.find(other => other.id === tab.id);
