@@ -143,7 +143,9 @@ def shows_all(page: Any, expected: list[tuple[int, int]]) -> dict[str, Any]:
     return shown
 
 
-KERNEL_NAMED = "() => 'version' in (window.jupyterapp.shell.currentWidget.context.model.getMetadata('language_info') ?? {})"
+KERNEL_NAMED = (
+    "() => 'version' in (window.jupyterapp.shell.currentWidget.context.model.getMetadata('language_info') ?? {})"
+)
 DIRTY = "() => new Promise(done => setTimeout(() => done(window.jupyterapp.shell.currentWidget.context.model.dirty)))"
 
 
