@@ -102,11 +102,9 @@ def session_with(model: str, session: Session, fault: Fault) -> Session | None:
     faulty = Session(module, inputs, "n150", QUICK, name=model, cache=False)
     try:
         with planted(fault):
-            if fault.stage == "netlist":
-                faulty.trace()
-                faulty.result = with_netlist(session.compile(), fault)
-            else:
-                faulty.compile()
+            result = faulty.compile()
+        if fault.stage == "netlist":  # after the compile, which else would be made again
+            faulty.result = with_netlist(result, fault)
         return faulty
     except (TbudaError, GraphError, ValueError, AssertionError, KeyError, IndexError):
         return None  # the compile itself refuses it

@@ -19,9 +19,11 @@ from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
-from tbuda_lab.core.session import Session
+from tbuda_lab.core.session import FormatOp, Session
+from tbuda_lab.core.session.find_error import runs
 from tbuda_lab.core.session.find_error.goldens import read_goldens
 from tbuda_lab.core.verification import measure_error
+from tbuda_lab.sim.kernels import eltwise
 from tests.faults.judge import clean, session_with, try_fault
 from tests.faults.models import make
 from tests.faults.plant import Fault, with_netlist
@@ -105,6 +107,68 @@ def test_all_that_golden_mode_rounds_is_foreseen(model: str, df: str | None, mon
     report = Session(*make(model), "n150", options, cache=False).find_error()
     assert modes == ["golden"] and report.stage in ("", "golden")
     assert report.right == (df not in ("Bfp4_b", "Bfp2_b"))
+
+
+def test_a_function_by_another_formula_needs_no_run_without_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The device's gelu is off by up to 5e-4, which moves a small block's exponent: that is foreseen, too."""
+    session, every = clean("encoder")
+    gelus = [f for f in every if (f.kind, f.stage) == ("wrong format", "golden") and f.op.endswith("gelu")]
+    modes: list[str] = []
+
+    def runner(result: CompileResult, mode: str) -> Runner:
+        modes.append(mode)
+        return Runner(result, mode)
+
+    monkeypatch.setattr("tbuda_lab.core.session.find_error.search.Runner", runner)
+    for fault in gelus:
+        faulty = session_with("encoder", session, fault)
+        assert faulty is not None
+        report = faulty.find_error()
+        assert (report.stage, report.op) == ("golden", fault.op)
+    assert len(gelus) == 2 and modes == ["golden"] * 2
+
+
+def test_how_far_the_devices_functions_are_from_their_definitions() -> None:
+    x = torch.linspace(-12, 12, 400_001, dtype=torch.float32)
+    exact = x.double().requires_grad_()
+    value = torch.nn.functional.gelu(exact)
+    (slope,) = torch.autograd.grad(value.sum(), exact)
+    for name, wanted in (("gelu", value), ("gelu_derivative", slope)):
+        off = np.abs(getattr(eltwise, name)(x.numpy()) - wanted.detach().numpy()).max()
+        assert 0.7 * runs.FORMULAS[name] < off < runs.FORMULAS[name]
+
+
+class Beside(nn.Module):
+    """A product whose rounding is a small part of the output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = nn.Linear(64, 64)
+        self.product.bias.data *= 10  # which fills the tiles' other rows, too
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 0.1 * self.product(x)
+
+
+def test_what_a_format_costs_is_of_the_outputs_without_what_fills_their_tiles() -> None:
+    """19 rows of a tile's 32 are the model's: the rounding of one op alone makes nearly all of the outputs' error."""
+    torch.manual_seed(0)
+    session = Session(Beside().eval(), (torch.randn(1, 19, 64),), "n150", cache=False)
+    session.apply(FormatOp("product.matmul", "Bfp2_b"))
+    report = session.find_error()
+    assert report.right and report.costs[0].op == "product.matmul"
+    assert report.costs[0].share == pytest.approx(report.error, rel=0.03)
+    assert f"costs {report.costs[0].share:.3g} of the {report.error:.3g} error" in str(report)
+
+
+def test_a_fault_in_a_netlist_stays_where_it_was_planted() -> None:
+    """`session_with` once compiled anew after it had planted it, so that none was ever asked for."""
+    session, every = clean("mlp")
+    fault = next(f for f in every if (f.kind, f.stage) == ("lost bias", "netlist"))
+    faulty = session_with("mlp", session, fault)
+    assert faulty is not None
+    report = faulty.find_error()
+    assert (report.stage, report.op) == ("netlist", fault.op)
 
 
 def test_a_format_too_coarse_for_the_outputs_is_named_with_a_better_one() -> None:

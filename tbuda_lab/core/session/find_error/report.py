@@ -69,5 +69,5 @@ class ErrorReport:
         if self.costs:
             worst = self.costs[0]
             advice = f": give it {worst.instead}" if worst.instead else ""
-            text += f"; {worst.df} at {worst.op} costs {worst.share:.2g} of it{advice}"
+            text += f"; {worst.df} at {worst.op} costs {worst.share:.3g} of the {self.error:.3g} error{advice}"
         return text
