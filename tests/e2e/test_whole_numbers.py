@@ -57,6 +57,7 @@ PROGRAMS: dict[str, tuple[Callable[..., object], list[str]]] = {
     "slices one after the other": (lambda x, y, c: torch.cat([x + y, y], 0) + 1, ["add", "add", "splice"]),
     "what the host does before": (lambda x, y, c: torch.minimum(x * 3, y) + y, ["add"]),
     "a move that Int32 has not": (lambda x, y, c: (x + y).transpose(-1, -2) + 1, ["add"]),
+    "a move twice": (lambda x, y, c: (x.transpose(-1, -2), x.transpose(-1, -2), x + y), ["add"]),
     "half a tile": (lambda x, y, c: (x + y)[:, 3:20] + 1, ["add"]),
 }
 

@@ -116,8 +116,10 @@ class CutGraph:
 
     def host_reasons(self, error: UnsupportedOp) -> dict[str, str]:
         """By op of the model that a stage refuses, and that the host does not run yet, the reason."""
-        refused = originals(self.graph, error.ops) - set(self.why)
-        reasons = {name: finding.message for name, finding in zip(error.ops, error.diagnostics, strict=False)}
+        given = {o.name: o.sources[0] for o in self.graph.outputs}  # an op made for an output alone goes by its name
+        ops = [given.get(name, name) for name in error.ops]
+        refused = originals(self.graph, ops) - set(self.why)
+        reasons = {name: finding.message for name, finding in zip(ops, error.diagnostics, strict=False)}
         return {name: reasons.get(name, "no device op implements it") for name in sorted(refused)}
 
 
