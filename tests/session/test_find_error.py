@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
 import struct
@@ -159,6 +160,8 @@ def test_what_a_format_costs_is_of_the_outputs_without_what_fills_their_tiles() 
     assert report.right and report.costs[0].op == "product.matmul"
     assert report.costs[0].share == pytest.approx(report.error, rel=0.03)
     assert f"costs {report.costs[0].share:.3g} of the {report.error:.3g} error" in str(report)
+    many = dataclasses.replace(report, error=11 * report.costs[0].share)
+    assert "no single op costs a tenth of it, most Bfp2_b at product.matmul" in str(many) and "give it" not in str(many)
 
 
 def test_a_fault_in_a_netlist_stays_where_it_was_planted() -> None:

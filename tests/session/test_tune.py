@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
+from tbuda_lab.core.session.tune import MOST_LISTED
 
 
 def session() -> Session:
@@ -46,6 +48,11 @@ def test_less_accuracy_takes_at_least_as_many_changes_and_cycles_fall() -> None:
     assert loose.cycles_after <= strict.cycles_after
     assert loose.pcc_after >= 0.95
     assert "changes taken" in str(loose)
+    many = dataclasses.replace(loose, changes=loose.changes * 20)
+    listed = [line for line in str(many).splitlines() if line.startswith("  ")]
+    assert len(listed) == MOST_LISTED + 1 and f"and {len(many.changes) - MOST_LISTED} more" in listed[-1]
+    page = many._repr_html_()
+    assert page.index("<img") < page.index("<details>") and page.count("core cycles") == len(many.changes)
 
 
 def test_errors_of_ops_are_those_of_rounding() -> None:

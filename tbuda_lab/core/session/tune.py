@@ -118,6 +118,10 @@ class FrontierPoint:
     holds: bool
 
 
+MOST_LISTED = 12
+"""Changes that are printed; a notebook has all of them folded away."""
+
+
 @dataclasses.dataclass(frozen=True, repr=False)
 class TunedFormats:
     """What `Session.tune_formats` chose. changes: those taken, in the order of their rank; left: those that were not;
@@ -164,16 +168,26 @@ class TunedFormats:
         svg = self.svg().replace("<svg ", '<svg color="#7a8594" ', 1)  # an image has no colour of its page
         image = base64.b64encode(svg.encode()).decode("ascii")
         picture = f'<img alt="time against error" src="data:image/svg+xml;base64,{image}">' if svg else ""
-        return f"<pre>{html.escape(str(self))}</pre>{picture}"
+        listed = html.escape("\n".join(self._listed(len(self.changes))))
+        every = f"<details><summary>changes taken, in the order of their rank</summary><pre>{listed}</pre></details>"
+        return f"<pre>{html.escape(self._head())}</pre>{picture}{every if listed else ''}"
 
     def __str__(self) -> str:
+        return "\n".join([self._head(), *self._listed(MOST_LISTED)])
+
+    def _listed(self, most: int) -> list[str]:
+        more = len(self.changes) - most
+        lines = [f"  {change.op}: {change.reason}" for change in self.changes[:most]]
+        return [*lines, *([f"  and {more} more: .changes has all of them"] if more > 0 else [])]
+
+    def _head(self) -> str:
         head = (
             f"{len(self.changes)} of {len(self.changes) + len(self.left)} changes taken: PCC {self.pcc_before:.6f} -> "
             f"{self.pcc_after:.6f}, cycles per input {self.cycles_before:,.0f} -> {self.cycles_after:,.0f}"
         )
         causes = ", ".join(f"{change.level} at {change.op}" for change in self.first_left[:4])
         decided = [f"decided by {causes}: with that {self.target or 'it'} does not hold"] if causes else []
-        return "\n".join([head, *decided, *(f"  {change.op}: {change.reason}" for change in self.changes)])
+        return "\n".join([head, *decided])
 
     __repr__ = __str__
 

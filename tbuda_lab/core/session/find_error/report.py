@@ -11,6 +11,10 @@ STAGES = ("traced", "passed", "lowered", "netlist", "golden", "device")
 one before; the netlist run without rounding against the lowered graph; with its formats; as the machine rounds."""
 
 
+WORTH = 0.1
+"""Share of the outputs' error from which the format of an op is worth a word."""
+
+
 @dataclasses.dataclass(frozen=True)
 class OpError:
     """One op of a run. isolated: against what its inputs, as they came, should give; accumulated: against the
@@ -68,6 +72,9 @@ class ErrorReport:
         text = f"right everywhere ({', '.join(self.checked)}); relative error of the outputs {self.error:.3g}"
         if self.costs:
             worst = self.costs[0]
-            advice = f": give it {worst.instead}" if worst.instead else ""
-            text += f"; {worst.df} at {worst.op} costs {worst.share:.3g} of the {self.error:.3g} error{advice}"
+            if worst.share >= WORTH * self.error:
+                advice = f": give it {worst.instead}" if worst.instead else ""
+                text += f"; {worst.df} at {worst.op} costs {worst.share:.3g} of the {self.error:.3g} error{advice}"
+            else:
+                text += f"; no single op costs a tenth of it, most {worst.df} at {worst.op}: {worst.share:.2g}"
         return text
