@@ -110,11 +110,7 @@ def ops_frame(
     names, strings = facts.names, Strings(facts.strings)
     placed = [placement.ops[n] for n in names]
     models = [placement.models[n] for n in names]
-    legal: dict[int, tuple[int, int, float]] = {}  # by table: candidates, legal ones, cycles of the fastest
-    for table in {id(m): m for m in models}.values():
-        rows = table.legal()
-        legal[id(table)] = (table.rows.size, rows.size, float(table.rows["cycles"][rows].min()) if rows.size else 0.0)
-    counts = np.array([legal[id(m)] for m in models], dtype="<f8").reshape(-1, 3)
+    counts = _candidate_counts(models)
     chosen = np.empty(len(names), dtype=CANDIDATE)
     for i, (spot, table) in enumerate(zip(placed, models, strict=True)):
         chosen[i] = table.rows[spot.row]
@@ -134,11 +130,7 @@ def ops_frame(
         "op_legal": counts[:, 1].astype("<u4"),
         "op_fastest": counts[:, 2].copy(),
     }
-    report = placement.report
-    kernels = chosen["cycles"].tolist()
-    of = {} if report is None else report.op_limiters
-    limits = [of.get(n) or (c, c, "kernel") for n, c in zip(names, kernels, strict=True)]
-    timed = {} if times is None else _op_times(placement, times)
+    limits = _limits(placement, names, chosen["cycles"].tolist())
     columns["op_limiter_cycles"] = np.array([cycles for _, cycles, _ in limits], dtype="<f8")
     columns["op_limiter"] = strings.column([what for _, _, what in limits])
     for field in INTEGERS:
@@ -148,7 +140,7 @@ def ops_frame(
     columns["op_preloaded"] = chosen["prologue"].astype("<u4") & columns["op_parameters"]
     columns |= _epochs(placement, device, columns)
     if times is not None:
-        columns |= _times(names, placement, times, timed, strings)
+        columns |= _times(names, placement, times, _op_times(placement, times), strings)
         share = columns["epoch_kernel_work"] / (columns["epoch_time"] * device.rows * device.cols)
         columns["epoch_busy"] = share.astype("<f4")
     columns["edge_source"] = np.ascontiguousarray(facts.edges[:, 0])
@@ -159,6 +151,23 @@ def ops_frame(
     if times is not None:
         meta |= {"time": times.per_input, "batch": times.batch, "time_parts": times.parts}
     return Frame("ops", meta, columns, strings.table)
+
+
+def _candidate_counts(models: Sequence[OpModels]) -> np.ndarray:
+    """(ops, 3): candidates of each op, how many of them are legal, and the kernel cycles of the fastest of those."""
+    of_table: dict[int, tuple[int, int, float]] = {}
+    for table in {id(m): m for m in models}.values():
+        rows = table.legal()
+        fastest = float(table.rows["cycles"][rows].min()) if rows.size else 0.0
+        of_table[id(table)] = (table.rows.size, rows.size, fastest)
+    return np.array([of_table[id(m)] for m in models], dtype="<f8").reshape(-1, 3)
+
+
+def _limits(placement: Placement, names: Sequence[str], kernels: Sequence[float]) -> list[tuple[float, float, str]]:
+    """Of each op its kernel cycles, those with operands and output, and what takes longest; without a report the kernel
+    alone."""
+    known = {} if placement.report is None else placement.report.op_limiters
+    return [known.get(n) or (c, c, "kernel") for n, c in zip(names, kernels, strict=True)]
 
 
 def _l1(names: Sequence[str], chosen: np.ndarray, known: Mapping[str, Mapping[str, int]]) -> dict[str, np.ndarray]:

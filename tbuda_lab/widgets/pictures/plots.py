@@ -7,7 +7,7 @@ all of them into one page with BokehJS inside, which works offline. Bokeh is in 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from tbuda_lab.core.errors import OutputError, TbudaError
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.profile import SIMULATED, bound_costs, epoch_costs, op_costs
+from tbuda_lab.core.session.profile import SIMULATED, OpBar, bound_costs, epoch_costs, op_costs
 from tbuda_lab.widgets.pictures.svg import short
 from tbuda_lab.widgets.protocol import answers
 
@@ -162,8 +162,6 @@ def roofline(session: Session) -> Figure:
 
     The roof is what DRAM of one chip could feed if the op had all of it; ops that touch no DRAM stand at the right.
     """
-    from bokeh.models import ColumnDataSource
-
     result = session.compile()
     rows = op_costs(result)
     device = result.device
@@ -187,12 +185,30 @@ def roofline(session: Session) -> Figure:
         line_width=2,
         legend_label=f"all of DRAM: {bandwidth:.0f} bytes per cycle",
     )
+    points = _roofline_points(roofline, rows, edge)
+    _hover(
+        roofline,
+        ("op", "@op"),
+        ("epoch", "@epoch"),
+        ("kernel", "@kernel{0,0}"),
+        ("kernel or transfer", "@limiter{0,0} (@by)"),
+        ("DRAM bytes", "@dram{0,0}"),
+        renderers=points,
+    )
+    _legend(roofline)
+    return roofline
+
+
+def _roofline_points(roofline: Figure, rows: Sequence[OpBar], edge: float) -> list[Any]:
+    """One scatter of points for each of what limits an op. edge: where ops stand that touch no DRAM."""
+    from bokeh.models import ColumnDataSource
+
     kinds = (
         ("kernel", GOOD, [r for r in rows if r.limited_by == "kernel"]),
         ("DRAM or host", LIMITER, [r for r in rows if r.limited_by.endswith(("dram", "host"))]),
         ("NoC", KERNEL, [r for r in rows if r.limited_by.endswith("noc")]),
     )
-    points = []
+    points: list[Any] = []
     for name, colour, members in kinds:
         if members:
             source = ColumnDataSource(
@@ -218,17 +234,7 @@ def roofline(session: Session) -> Figure:
                     legend_label=f"limited by {name}: {len(members)} ops",
                 )
             )
-    _hover(
-        roofline,
-        ("op", "@op"),
-        ("epoch", "@epoch"),
-        ("kernel", "@kernel{0,0}"),
-        ("kernel or transfer", "@limiter{0,0} (@by)"),
-        ("DRAM bytes", "@dram{0,0}"),
-        renderers=points,
-    )
-    _legend(roofline)
-    return roofline
+    return points
 
 
 def gap(session: Session) -> Figure:

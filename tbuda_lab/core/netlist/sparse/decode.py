@@ -7,6 +7,7 @@ doubling, with one table of jumps per power of two over all words at once, so th
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,46 @@ class DecodedTiles:
     pointer: I64
 
 
+def _words_of(encodings: U32) -> I64:
+    """The 16-bit words of all streams, one after the other."""
+    return np.ascontiguousarray(encodings, dtype="<u4").view("<u2").astype(np.int64).reshape(-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Hops:
+    """For every word, and one place behind the last, where a chain that ran out stays: what it says if a strip or a
+    ublock begins there, and where the next one does. limit: end of the stream that it lies in; header: of a strip;
+    ublocks: of a strip; tiles: of a ublock."""
+
+    limit: I64
+    header: I64
+    ublocks: I64
+    tiles: I64
+    after_ublock: I64
+    after_strip: I64
+
+    @classmethod
+    def of(cls, words: I64, streams: int, mblock_m: int, index_bits: int) -> _Hops:
+        """words: of all streams, which are equally long."""
+        total = words.size
+        width = total // streams
+        padded = np.append(words, np.zeros(STRIP_WORDS + 1, np.int64))
+        at = np.arange(total + 1)
+        limit = np.minimum(at // width + 1, streams) * width
+        tiles = padded[at] >> index_bits
+        tiles[tiles == 0] = 1 << (16 - index_bits)
+        after_ublock = np.where(at + 1 + tiles <= limit, np.minimum(at + 1 + tiles, total), total)
+        after_ublock[total] = total
+        ublocks = padded[at + 2]
+        after_strip = _hop(after_ublock, np.minimum(at + STRIP_WORDS, total), np.minimum(ublocks, mblock_m + 1))
+        header = padded[at] | padded[at + 1] << 16
+        page_end = (header & LAST_IN_PAGE) != 0
+        after_strip = np.where(page_end, -(-after_strip // PAGE_WORDS) * PAGE_WORDS, after_strip)
+        # a stream's end is where the next begins: a chain that arrives there has run out
+        after_strip = np.where((after_strip >= limit) | (after_strip >= total), total, after_strip)
+        return cls(limit, header, ublocks, tiles, after_ublock, after_strip)
+
+
 def decode_stream(
     encodings: U32,
     *,
@@ -59,40 +100,24 @@ def decode_stream(
     a strip, ublock, tile place or tile pointer out of range.
     """
     streams = encodings.shape[0]
-    words = np.ascontiguousarray(encodings, dtype="<u4").view("<u2").astype(np.int64).reshape(-1)
-    total = words.size
-    width = total // streams
-    padded = np.append(words, np.zeros(STRIP_WORDS + 1, np.int64))  # `total` is where a chain that ran out stays
-    at = np.arange(total + 1)
-    limit = np.minimum(at // width + 1, streams) * width  # end of the stream a word lies in
+    words, width = _words_of(encodings), 2 * encodings.shape[1]
+    hops = _Hops.of(words, streams, mblock_m, index_bits)
 
-    def within(target: I64, source_limit: I64) -> I64:
-        return np.where(target <= source_limit, np.minimum(target, total), total)
-
-    most = 1 << (16 - index_bits)
-    tiles_at = padded[at] >> index_bits
-    tiles_at[tiles_at == 0] = most
-    after_ublock = within(at + 1 + tiles_at, limit)
-    after_ublock[total] = total
-    ublocks_at = padded[at + 2]
-    after_strip = _hop(after_ublock, np.minimum(at + STRIP_WORDS, total), np.minimum(ublocks_at, mblock_m + 1))
-    header = padded[at] | padded[at + 1] << 16
-    page_end = (header & LAST_IN_PAGE) != 0
-    after_strip = np.where(page_end, -(-after_strip // PAGE_WORDS) * PAGE_WORDS, after_strip)
-    # a stream's end is where the next begins: a chain that arrives there has run out
-    after_strip = np.where((after_strip >= limit) | (after_strip >= total), total, after_strip)
-
-    strip_at, strip_stream, strip_t = _strips(after_strip, (header & LAST_IN_SLICE) != 0, streams, width, t, where)
-    ublocks = ublocks_at[strip_at]
+    strip_at, strip_stream, strip_t = _strips(
+        hops.after_strip, (hops.header & LAST_IN_SLICE) != 0, streams, width, t, where
+    )
+    ublocks = hops.ublocks[strip_at]
     _require(ublocks <= mblock_m, strip_stream, where, f"a strip with more than its {mblock_m} ublocks")
-    strip_index = header[strip_at] & STRIP_INDEX
+    strip_index = hops.header[strip_at] & STRIP_INDEX
     _require(strip_index < strips, strip_stream, where, f"a strip index beyond the {strips} strips of the activation")
 
     owner = np.repeat(np.arange(strip_at.size), ublocks)
     ordinal = np.arange(owner.size) - np.repeat(np.cumsum(ublocks) - ublocks, ublocks)
-    ublock_at = _hop(after_ublock, strip_at[owner] + STRIP_WORDS, ordinal)
-    _require(ublock_at < limit[strip_at[owner]], strip_stream[owner], where, "a strip that runs past the encodings")
-    counts = tiles_at[ublock_at]
+    ublock_at = _hop(hops.after_ublock, strip_at[owner] + STRIP_WORDS, ordinal)
+    _require(
+        ublock_at < hops.limit[strip_at[owner]], strip_stream[owner], where, "a strip that runs past the encodings"
+    )
+    counts = hops.tiles[ublock_at]
     ublock = words[ublock_at] & ((1 << index_bits) - 1)
     _require(ublock < mblock_m, strip_stream[owner], where, f"a ublock row beyond mblock {mblock_m}")
     _require(
@@ -103,7 +128,7 @@ def decode_stream(
     place = np.arange(of.size) - np.repeat(np.cumsum(counts) - counts, counts)
     tile_at = ublock_at[of] + 1 + place
     tile_stream = strip_stream[owner][of]
-    _require(tile_at < limit[ublock_at[of]], tile_stream, where, "a ublock that runs past the encodings")
+    _require(tile_at < hops.limit[ublock_at[of]], tile_stream, where, "a ublock that runs past the encodings")
     word = words[tile_at]
     low = word & ((1 << (16 - pointer_bits)) - 1)
     inner = max(1, (u_kt - 1).bit_length())  # one bit even for a single row
@@ -137,32 +162,22 @@ def decode_to_csr(
     stream.
     """
     grid_r, groups, count = sparse_tiles.shape[:3]
-    widths = (
-        [index_bits]
-        if index_bits is not None
-        else list(dict.fromkeys([pointer_bits, max(1, bits_for(mblock_m)), *range(1, 16)]))
+    widths = list(dict.fromkeys([pointer_bits, max(1, bits_for(mblock_m)), *range(1, 16)]))
+    words = _decode_by_first(
+        [index_bits] if index_bits is not None else widths,
+        lambda width: decode_stream(
+            encodings.reshape(grid_r * groups, -1),
+            t=t,
+            mblock_m=mblock_m,
+            ublock_r=ublock_r,
+            u_kt=u_kt,
+            strips=-(-act_rows // (u_kt * TILE)),
+            pointer_bits=pointer_bits,
+            index_bits=width,
+            num_sparse_tiles=count,
+            where=where,
+        ),
     )
-    first: NetlistError | None = None
-    for width in widths:
-        try:
-            words = decode_stream(
-                encodings.reshape(grid_r * groups, -1),
-                t=t,
-                mblock_m=mblock_m,
-                ublock_r=ublock_r,
-                u_kt=u_kt,
-                strips=-(-act_rows // (u_kt * TILE)),
-                pointer_bits=pointer_bits,
-                index_bits=width,
-                num_sparse_tiles=count,
-                where=where,
-            )
-            break
-        except NetlistError as error:
-            first = first or error
-    else:
-        assert first is not None
-        raise first
     tiles = sparse_tiles.reshape(grid_r * groups * count, TILE, TILE)
     of, row, column, value = _elements(tiles, words.stream * count + words.pointer)
     core, group = words.stream // groups, words.stream % groups
@@ -183,6 +198,18 @@ def decode_to_csr(
         matrix = scipy.sparse.csr_matrix((value[mine], (rows[mine], columns[mine])), shape=shape)
         matrices.append(matrix)
     return matrices
+
+
+def _decode_by_first(widths: Sequence[int], decode: Callable[[int], DecodedTiles]) -> DecodedTiles:
+    """By the first width of ublock indices that the stream does not contradict. Raises the `NetlistError` of the first
+    one if it contradicts all."""
+    errors: list[NetlistError] = []
+    for width in widths:
+        try:
+            return decode(width)
+        except NetlistError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _elements(tiles: npt.NDArray[np.float32], used: I64) -> tuple[I64, I64, I64, npt.NDArray[np.float32]]:
