@@ -17,7 +17,15 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend import large_values
 from tbuda_lab.core.frontend.aten import AtenValue, Call, CannotMap, FoldedValue, lookup
-from tbuda_lab.core.frontend.aten.call import RANDOM, VALUES_DECIDE, by_name, known_empty, known_if_empty, known_shape
+from tbuda_lab.core.frontend.aten.call import (
+    RANDOM,
+    VALUES_DECIDE,
+    Mapping,
+    by_name,
+    known_empty,
+    known_if_empty,
+    known_shape,
+)
 from tbuda_lab.core.frontend.aten.host import complex_call, has_host_form, host_call, host_instead, mapping_of
 from tbuda_lab.core.frontend.eager import classes_kept, own_copy
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
@@ -297,41 +305,34 @@ class _TorchImporter:
             results = self._run_region(region, list(args[wrapped:]))
             return [self._stop(v) for v in results] if wrapped == 2 and args[0] is False else results
         if getattr(target, "__name__", "") == "with_effects":  # (token, op, arguments): an op that must keep its order
-            if getattr(args[1], "_schema", None) is not None and args[1]._schema.name in IGNORED:
-                return ("token",)
-            if getattr(args[1], "_schema", None) is not None and args[1]._schema.name == ASSERTS:
-                self._assert(node, *args[2:])
-                return ("token",)
-            self.emit.origin = origin_of(node.meta, args[1])
-            return self._refuse(node, "it does more than compute its result")
-        if isinstance(target, torch._ops.OpOverload) and target._schema.name == ASSERTS:
+            return self._effect(node, *args[1:])
+        name = target._schema.name if isinstance(target, torch._ops.OpOverload) else ""
+        if name == ASSERTS:
             return self._assert(node, *args)
-        if isinstance(target, torch._ops.OpOverload) and target._schema.name in IGNORED:
+        if name in IGNORED:
             return None
-        if isinstance(target, torch._ops.OpOverload) and target._schema.name == SIZE:
-            if isinstance(args[0], _Poison):
-                return POISON
-            sizes = self.graph[args[0].name].shape if isinstance(args[0], AtenValue) else args[0].tensor.shape
-            return int(sizes[args[1]])
-        if isinstance(target, torch._ops.OpOverload) and target._schema.name in VALUE_FREE:
+        if name == SIZE:
+            return self._size(*args)
+        if name in VALUE_FREE:
             args = (self._blank(node.all_input_nodes[0]), *args[1:])
         args, kwargs = pytree.tree_map_only(AtenValue, functools.partial(known_if_empty, self.graph), (args, kwargs))
         leaves = pytree.tree_leaves((args, kwargs))
+        poisoned = any(isinstance(v, _Poison) for v in leaves)
         if isinstance(target, torch._ops.OpOverload) and target.namespace == NAMESPACE and not lookup(target):
-            if any(isinstance(v, _Poison) for v in leaves):
+            if poisoned:
                 return POISON
-            name = target._schema.name.rpartition("::")[2]
-            return AtenValue(self.caches.call(name, *(v.name for v in args)), node.meta["val"].dtype)
-        if not any(isinstance(v, AtenValue | _Poison) for v in leaves):
+            cached = self.caches.call(name.rpartition("::")[2], *(v.name for v in args))
+            return AtenValue(cached, node.meta["val"].dtype)
+        if not poisoned and not any(isinstance(v, AtenValue) for v in leaves):
             return self._fold(node, target, args, kwargs)
-        if not isinstance(target, torch._ops.OpOverload) and any(isinstance(v, _Poison) for v in leaves):
+        if not isinstance(target, torch._ops.OpOverload) and poisoned:
             return POISON  # Python's own arithmetic on a size that no op gave
         self.emit.origin = origin_of(node.meta, target)
         self.emit.scope = self.emit.origin.module
         mapping = complex_call if _is_complex(node, leaves) else mapping_of(target)
         if mapping is None:
             return self._refuse(node, _why_unmapped(node, target))
-        if any(isinstance(v, _Poison) for v in leaves):
+        if poisoned:
             if mapping in (host_call, complex_call):
                 self.deferred.append(self._finding(node, "only the host implements it"))
             return POISON
@@ -341,7 +342,10 @@ class _TorchImporter:
         meta = node.meta["val"]
         if isinstance(meta, torch.Tensor) and (known := known_empty(meta, node.name)) is not None:
             return known
-        call = Call(target, by_name(target, args, kwargs), node.meta["val"], self.emit)
+        return self._mapped(node, mapping, Call(target, by_name(target, args, kwargs), meta, self.emit))
+
+    def _mapped(self, node: torch.fx.Node, mapping: Mapping, call: Call) -> Any:
+        """What the ops give that a call is made of; the host makes it where they cannot and it can."""
         host_has_it = has_host_form(call)
         count = len(self.graph.nodes)
         try:
@@ -362,6 +366,22 @@ class _TorchImporter:
         if first is not None and isinstance(first.op, HostCall):
             self.deferred.append(self._finding(node, "only the host implements it"))
         return self._result(node, result)
+
+    def _effect(self, node: torch.fx.Node, op: Any, *args: Any) -> Any:
+        """An op that torch keeps in its order for what it does beside its result."""
+        name = op._schema.name if getattr(op, "_schema", None) is not None else ""
+        if name in IGNORED:
+            return ("token",)
+        if name == ASSERTS:
+            self._assert(node, *args)
+            return ("token",)
+        self.emit.origin = origin_of(node.meta, op)
+        return self._refuse(node, "it does more than compute its result")
+
+    def _size(self, x: Any, dim: int) -> Any:
+        if isinstance(x, _Poison):
+            return POISON
+        return int((self.graph[x.name].shape if isinstance(x, AtenValue) else x.tensor.shape)[dim])
 
     def _stop(self, value: Any) -> Any:
         """A value that leaves a region without gradients."""
