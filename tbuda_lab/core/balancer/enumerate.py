@@ -122,12 +122,10 @@ def _inner_steps(profile: OpProfile, options: CompileOptions, choice: Choice) ->
     return steps
 
 
-def enumerate_candidates(
-    profile: OpProfile, device: DeviceSpec, options: CompileOptions, choice: Choice = Choice()
-) -> np.ndarray:
-    """The CANDIDATE table of an op. Order: grid rows, grid columns, t-stream, ublock (largest first), u_kt (largest
-    first), output buffer, prologue; so the first of equal rows is the one upstream would have taken."""
-    rt, ct = profile.out[1], profile.out[2]
+def _grid_sizes(
+    profile: OpProfile, device: DeviceSpec, options: CompileOptions, choice: Choice
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of cores that an op may have."""
     par_r, par_c = parallel_tiles(profile)
     grid_r = np.array([d for d in divisors(par_r) if d <= device.rows], dtype=np.int64)
     grid_c = np.array([d for d in divisors(par_c) if d <= device.cols], dtype=np.int64)
@@ -138,6 +136,17 @@ def enumerate_candidates(
     if choice.grid is not None:
         grid_r = grid_r[grid_r == choice.grid[0]]
         grid_c = grid_c[grid_c == choice.grid[1]]
+    return grid_r, grid_c
+
+
+def enumerate_candidates(
+    profile: OpProfile, device: DeviceSpec, options: CompileOptions, choice: Choice = Choice()
+) -> np.ndarray:
+    """The CANDIDATE table of an op. Order: grid rows, grid columns, t-stream, ublock (largest first), u_kt (largest
+    first), output buffer, prologue; so the first of equal rows is the one upstream would have taken."""
+    rt, ct = profile.out[1], profile.out[2]
+    par_r, par_c = parallel_tiles(profile)
+    grid_r, grid_c = _grid_sizes(profile, device, options, choice)
     streams = _stream_factors(profile, options, choice)
     steps = _inner_steps(profile, options, choice)
     if not (len(grid_r) and len(grid_c) and streams and len(steps)):

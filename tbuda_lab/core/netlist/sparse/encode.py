@@ -109,20 +109,16 @@ def encode_picker(
     position, last_in_page, pages = _paginate(words, strip_stream, streams)
     last_in_slice = np.append(starts(strip // strips)[1:], True)
 
-    # the words
-    out = np.zeros(streams * pages * PAGE_WORDS, np.uint16)
     position = position + strip_stream * (pages * PAGE_WORDS)
+    out = np.zeros(streams * pages * PAGE_WORDS, np.uint16)
     header = strip % strips | np.where(last_in_slice, LAST_IN_SLICE, 0) | np.where(last_in_page, LAST_IN_PAGE, 0)
-    out[position] = header & 0xFFFF
-    out[position + 1] = header >> 16
-    out[position + 2] = counts
+    out[position], out[position + 1], out[position + 2] = header & 0xFFFF, header >> 16, counts
     if tile_key.size:
         at = position[place[blocks.strip]] + STRIP_WORDS + blocks.offset_in_strip(place)
         out[at] = (ublock_key[blocks.first] % mblock_m) | ((blocks.tiles % most) << index_bits)
         in_ublock = np.arange(tile_key.size) - np.repeat(blocks.first, blocks.tiles)
-        out[np.repeat(at, blocks.tiles) + 1 + in_ublock] = (
-            pointer << (16 - pointer_bits) | in_r << inner_bits(u_kt) | in_d
-        )
+        words_of_tiles = pointer << (16 - pointer_bits) | in_r << inner_bits(u_kt) | in_d
+        out[np.repeat(at, blocks.tiles) + 1 + in_ublock] = words_of_tiles
 
     def per_row(stream_of: I64) -> I64:
         return np.bincount(stream_of // fracture, minlength=grid_r).astype(np.int64)
