@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any
 
 from tbuda_lab.popxl.context import get_source_location
@@ -25,21 +26,22 @@ def tell_where(names: dict[str, Any]) -> None:
 def _telling(function: Callable[..., Any], package: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        global _depth
-        _depth += 1
+        outermost = not _inside.get()
+        token = _inside.set(True)
         try:
             return function(*args, **kwargs)
         except _TOLD as error:
-            if _depth == 1:  # the function that the program calls, and none of those that this one is made of
+            if outermost:  # the function that the program calls, and none of those that this one is made of
                 _add_place(error, f"{package}.{function.__name__}", (*args, *kwargs.values()))
             raise
         finally:
-            _depth -= 1
+            _inside.reset(token)
 
     return call
 
 
-_depth = 0
+_inside: ContextVar[bool] = ContextVar("inside", default=False)
+"""Whether a function of an op is at work, in this thread."""
 
 
 def _add_place(error: Exception, op: str, operands: Iterable[Any]) -> None:
