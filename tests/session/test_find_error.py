@@ -25,6 +25,7 @@ from tbuda_lab.core.session.find_error import runs
 from tbuda_lab.core.session.find_error.goldens import read_goldens
 from tbuda_lab.core.verification import measure_error
 from tbuda_lab.sim.kernels import eltwise
+from tbuda_lab.widgets.handlers.session_hub import hub_of
 from tests.faults.judge import clean, session_with, try_fault
 from tests.faults.models import make
 from tests.faults.plant import Fault, with_netlist
@@ -162,6 +163,19 @@ def test_what_a_format_costs_is_of_the_outputs_without_what_fills_their_tiles() 
     assert f"costs {report.costs[0].share:.3g} of the {report.error:.3g} error" in str(report)
     many = dataclasses.replace(report, error=11 * report.costs[0].share)
     assert "no single op costs a tenth of it, most Bfp2_b at product.matmul" in str(many) and "give it" not in str(many)
+
+
+@pytest.mark.parametrize("op", ["", "2.matmul"])
+def test_views_are_led_to_the_op_that_is_wrong(op: str) -> None:
+    session, every = clean("mlp")
+    fault = next((f for f in every if (f.kind, f.stage, f.op) == ("lost bias", "lowered", op)), None)
+    session = Session(*make("mlp"), "n150", cache=False) if fault is None else session_with("mlp", session, fault)
+    assert session is not None
+    session.compile()
+    hub = hub_of(session)
+    hub.find_error()
+    hub.wait(60)
+    assert hub.selection["names"] == ([op] if op else []) and hub.frames["errors"].meta["op"] == op
 
 
 def test_a_fault_in_a_netlist_stays_where_it_was_planted() -> None:

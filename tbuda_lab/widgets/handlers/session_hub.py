@@ -165,11 +165,16 @@ class Hub:
         self.work(self.session.verify_ops, "verify", "Comparing every op with torch …", "tbuda-check")
 
     def find_error(self) -> None:
-        """Search the op that is wrong, in a thread (see `Session.find_error`); does nothing while one is at work."""
+        """Search the op that is wrong, in a thread (see `Session.find_error`), and select it; does nothing while one is
+        at work."""
 
         def work() -> None:
             report = self.session.find_error(cancel=self._searching)
             self.publish([errors_frame(report)])
+            placed = () if self.session.result is None else self.session.result.placement.ops
+            wrong = [name for name in (report.op, *report.nodes) if report.stage and name in placed]
+            if wrong:
+                self.select(wrong[:1], "find_error")
             self.tell_all({"type": "edited", "ok": report.right, "text": str(report)})
 
         with self._lock:
