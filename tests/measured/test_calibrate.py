@@ -73,6 +73,14 @@ def test_what_is_beyond_the_measurements_is_said() -> None:
     assert "no run of a softmax" in fitted.estimate(other, machine).extrapolated
 
 
+def test_another_arch_than_those_measured_is_an_extrapolation() -> None:
+    (ran,) = read_ops_perf_text(table([op("Matmul", 5000, [(608, 768), (768, 768)], (608, 768))]), "x.csv").ops
+    fitted = calibrate_kernels([profile("a.csv", 1), profile("b.csv", 2)])
+    assert fitted.archs == packaged_kernels().archs == ("blackhole",)
+    here, there = (fitted.estimate(ran, machine_of(arch)) for arch in ("blackhole", "wormhole_b0"))
+    assert "wormhole" not in here.extrapolated and "no run on wormhole_b0 was measured" in there.extrapolated
+
+
 def test_tables_are_written_and_read_back(tmp_path: Path) -> None:
     fitted, path = calibrate_kernels([profile("a.csv", 1), profile("b.csv", 2)]), tmp_path / "my.yaml"
     path.write_text(dump_kernels(fitted))

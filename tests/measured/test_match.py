@@ -9,12 +9,14 @@ import torch
 from torch import nn
 
 from tbuda_lab.cli import main
-from tbuda_lab.core.errors import InputError, UnknownDevice
+from tbuda_lab.core.errors import InputError, TbudaError, UnknownDevice
 from tbuda_lab.core.measured import read_profile
 from tbuda_lab.core.measured.match import Step, align, match_profile
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
+from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import Session
 from tests.measured.files import op, perceptron_rows, signpost, table
+from tests.session.models import perceptron
 
 
 def steps(text: str) -> list[Step]:
@@ -110,6 +112,13 @@ def test_bad_profiles_change_nothing_of_the_session(mlp: Session, tmp_path: Path
     with pytest.raises(InputError):
         mlp.load_profile(good, kernels=foreign)
     assert mlp.measured is before
+
+
+def test_a_profile_of_a_model_that_does_not_compile_is_not_kept() -> None:
+    session = Session(*perceptron(), "n150", overrides=[Override("op_size", "first.matmul", (99, 99), source="test")])
+    with pytest.raises(TbudaError):
+        session.load_profile(profile_of(perceptron_rows()))
+    assert session.measured is None
 
 
 def test_marks_that_name_modules_are_anchors() -> None:

@@ -77,7 +77,11 @@ def calibrate_kernels(profiles: Sequence[MeasuredProfile], name: str = "ttnn") -
     )
     total = ("all", sum(r.count for r in everything), _median([e for _, e in errors]))
     return KernelTable(
-        name, kernels, tuple(p.name for p in profiles), tuple(row for row in (total, *table) if not math.isnan(row[2]))
+        name,
+        kernels,
+        tuple(p.name for p in profiles),
+        tuple(row for row in (total, *table) if not math.isnan(row[2])),
+        tuple(dict.fromkeys(machine_of(p.arch).arch for p in profiles)),
     )
 
 

@@ -170,12 +170,13 @@ class Estimate:
 @dataclasses.dataclass(frozen=True)
 class KernelTable:
     """Kernels by key, under a name. files: profiles that they were fitted to; errors: (group, ops, median relative
-    error on files left out)."""
+    error on files left out); archs: of those profiles, () where that is not known."""
 
     name: str
     kernels: Mapping[str, Kernel]
     files: tuple[str, ...] = ()
     errors: tuple[tuple[str, int, float], ...] = ()
+    archs: tuple[str, ...] = ()
 
     def estimate(self, op: MeasuredOp, machine: Machine, work: F64 | None = None) -> Estimate:
         """What an op takes on a machine. work: its `features` there, if they are known already."""
@@ -183,7 +184,10 @@ class KernelTable:
         kernel = next(self.kernels[key] for key in reversed(own) if key in self.kernels)
         row = features(op, machine) if work is None else work
         time = float(duration(np.array(kernel.coefficients), row[None])[0])
-        return Estimate(time, kernel.key, self._why_extrapolated(kernel, own, row))
+        why = self._why_extrapolated(kernel, own, row)
+        if self.archs and machine.arch not in self.archs:
+            why = f"no run on {machine.arch} was measured{why and '; '}{why}"
+        return Estimate(time, kernel.key, why)
 
     def _why_extrapolated(self, kernel: Kernel, own: Sequence[str], row: F64) -> str:
         if kernel.key != own[3]:
@@ -215,6 +219,7 @@ def dump_kernels(table: KernelTable) -> str:
         f"kernels: {table.name}",
         f"coefficients: [{', '.join(COEFFICIENTS)}]",
         "files: [" + ", ".join(f"'{_plain(f)}'" for f in table.files) + "]",
+        "archs: [" + ", ".join(f"'{_plain(a)}'" for a in table.archs) + "]",
         "errors:",
         *(f"  - {{group: '{g}', ops: {n}, left_out: {_number(e)}}}" for g, n, e in table.errors),
         "fits:",
@@ -258,13 +263,9 @@ def load_kernels(path: Path) -> KernelTable:
         kernels[kernel.key] = kernel
     if "" not in kernels:
         raise InputError(f"{path}: a table of kernels has one for all ops, with the key ''")
-    files = data.get("files")
-    return KernelTable(
-        str(data.get("kernels", "kernels"))[:40],
-        kernels,
-        tuple(map(str, files)) if isinstance(files, list) else (),
-        _errors(data.get("errors")),
-    )
+    files, archs = (tuple(map(str, v)) if isinstance(v := data.get(k), list) else () for k in ("files", "archs"))
+    name = str(data.get("kernels", "kernels"))[:40]
+    return KernelTable(name, kernels, files, _errors(data.get("errors")), archs)
 
 
 def _errors(entries: Any) -> tuple[tuple[str, int, float], ...]:

@@ -52,8 +52,13 @@ class Measured:
                 f"{profile.name} is a profile of another model: {matched} of its {len(heavy)} products "
                 f"have a partner in {self._state.name!r}; tbuda_lab.widgets.open_profile shows it alone"
             )
+        before = self._match, self._kernels, self._overlay
         self._match, self._kernels, self._overlay = found, table, None
-        result = self.overlay()
+        try:
+            result = self.overlay()
+        except Exception:  # the model does not compile: nothing changes
+            self._match, self._kernels, self._overlay = before
+            raise
         self._state.events.emit("measured", result)
         return result
 
