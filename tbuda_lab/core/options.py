@@ -78,10 +78,10 @@ class PrecisionRule:
             raise InputError(f"the name of a precision rule is a pattern: {fault}")
         if any(bits not in (8, 4, 2) for _, bits in self.weight_bits):
             raise InputError(f"weight_bits of a precision rule are 8, 4 or 2, not {self.weight_bits!r}")
-        for name in ("output_df", "intermediate_df", "accumulate_df"):
-            chosen = getattr(self, name)
-            if chosen in (DataFormat.Lf8, DataFormat.Fp8_e4m3, DataFormat.Invalid):
-                fix = "Float32, Float16, Float16_b, or a block format"
+        formats = [(name, getattr(self, name)) for name in ("output_df", "intermediate_df", "accumulate_df")]
+        for name, chosen in (*formats, *(("inputs", df) for _, df, _ in self.inputs)):
+            if chosen is not None and (not chosen.is_float or chosen in (DataFormat.Lf8, DataFormat.Fp8_e4m3)):
+                fix = "Float32, Float16, Float16_b, or a block format; pybuda.op.Quantize makes integers"
                 raise InputError(f"{name} of a precision rule: nothing is calculated in {chosen.name}; {fix}")
 
 

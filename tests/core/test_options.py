@@ -112,15 +112,15 @@ def test_a_session_keeps_its_options_where_new_ones_are_refused() -> None:
     assert session.options == CompileOptions()
 
 
-@pytest.mark.parametrize("df", [DataFormat.Lf8, DataFormat.Fp8_e4m3, DataFormat.Invalid])
-@pytest.mark.parametrize("field", ["output_df", "intermediate_df", "accumulate_df"])
+FLOATS = tuple(df for df in DataFormat if df.is_float and df not in (DataFormat.Lf8, DataFormat.Fp8_e4m3))
+
+
+@pytest.mark.parametrize("df", [df for df in DataFormat if df not in FLOATS])
+@pytest.mark.parametrize("field", ["output_df", "intermediate_df", "accumulate_df", "inputs"])
 def test_rules_of_precision_have_formats_that_ops_calculate_in(field: str, df: DataFormat) -> None:
-    given: dict[str, Any] = {field: df}
+    given: dict[str, Any] = {field: ((0, df, True),) if field == "inputs" else df}
     with pytest.raises(InputError, match=f"{field} of a precision rule: nothing is calculated in {df.name}; Float32"):
         PrecisionRule("by hand", **given)
-
-
-FLOATS = tuple(df for df in DataFormat if df.is_float and df not in (DataFormat.Lf8, DataFormat.Fp8_e4m3))
 
 
 @pytest.mark.parametrize("df", FLOATS)
