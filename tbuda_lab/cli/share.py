@@ -75,21 +75,25 @@ def run_share(arguments: argparse.Namespace) -> int:
 
 def run_bisect(arguments: argparse.Namespace) -> int:
     """Print where it goes wrong first; 1 where it does."""
+    from tbuda_lab.core.session.find_error.report import WORTH
+
     session = compile_session(read_request(arguments), not arguments.no_cache)
     report = session.find_error(mode=arguments.mode, goldens=arguments.goldens, min_pcc=arguments.pcc)
     print(report)
     worst = sorted(report.ops, key=lambda op: -op.isolated.relative_l2)[: max(0, arguments.ops)]
     if worst:
-        print(f"{'op':56} {'own':>9} {'accumulated':>12} {'pcc':>9} {'largest':>10}")
+        print(f"{'op':56} {'own':>9} {'accumulated':>12} {'pcc':>9} {'largest':>10} {'ulps':>9}")
     for op in worst:
         print(
             f"{op.op[-56:]:56} {op.isolated.relative_l2:9.2g} {op.accumulated.relative_l2:12.2g} "
-            f"{op.accumulated.pcc:9.6f} {op.accumulated.max_abs:10.3g}"
+            f"{'constant' if op.accumulated.constant else f'{op.accumulated.pcc:.6f}':>9} "
+            f"{op.accumulated.max_abs:10.3g} {op.accumulated.ulps:9.2g}"
         )
-    for cost in report.costs:
+    for cost in (c for c in report.costs if c.share > 0):
+        worth = cost.instead and cost.share >= WORTH * report.error
         print(
             f"{cost.df} at {cost.op} costs {cost.share:.2g} of {report.error:.2g}"
-            + (f": {cost.instead} instead" if cost.instead else "")
+            + (f": {cost.instead} instead" if worth else "")
         )
     return 0 if report.right else 1
 

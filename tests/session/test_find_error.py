@@ -21,7 +21,7 @@ from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import FormatOp, Session
-from tbuda_lab.core.session.find_error import runs
+from tbuda_lab.core.session.find_error import ErrorReport, runs
 from tbuda_lab.core.session.find_error.goldens import read_goldens
 from tbuda_lab.core.verification import measure_error
 from tbuda_lab.sim.kernels import eltwise
@@ -310,11 +310,20 @@ def test_measures_are_those_of_their_definitions() -> None:
         measure_error("x", a, a[1:])
 
 
+def make_report() -> ErrorReport:
+    return Session(*make("mlp"), "n150", cache=False).find_error()
+
+
 def test_the_command_says_it_and_its_exit_code_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "model.py"
     model.write_text("from tests.faults.models import make\n\n\ndef mlp():\n    return make('mlp')\n")
     assert main(["bisect", f"{model}:mlp", "--device", "n150"]) == 0
-    assert "right everywhere" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "right everywhere" in said
+    assert said.splitlines()[1].split() == ["op", "own", "accumulated", "pcc", "largest", "ulps"]
+    worst = max(make_report().ops, key=lambda o: o.isolated.relative_l2)
+    assert f"{worst.accumulated.max_abs:.3g}" in said and f"{worst.accumulated.ulps:.2g}" in said
+    assert "costs 0 of" not in said
     (tmp_path / "g.jsonl").write_text('{"op": "0.matmul", "golden": ' + json.dumps([7.0] * 256 * 384) + "}\n")
     assert main(["bisect", f"{model}:mlp", "--device", "n150", "--goldens", str(tmp_path / "g.jsonl")]) == 1
     assert "first wrong at `traced`" in capsys.readouterr().out
