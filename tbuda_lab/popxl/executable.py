@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.compiler import CompileResult, compile_graph
+from tbuda_lab.core.compiler.sections import originals
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import DataFormat
@@ -117,6 +118,16 @@ def interface_of(ir: Ir) -> Interface:
     return Interface(ir.replication_factor, ir.num_host_transfers, variables, buffers, ordered)
 
 
+def _of_program(error: TbudaError, segmenter: Segmenter) -> popart_exception:
+    """What the compiler finds wrong, by the ops of the program and their lines."""
+    findings = []
+    for found in error.diagnostics:
+        nodes = originals(segmenter.graph, [found.where])
+        ops = [segmenter.ops[name] for name in nodes if name in segmenter.ops]
+        findings.append(dataclasses.replace(found, where=ops[0].where()) if ops else found)
+    return popart_exception(str(error).partition("\n")[0], findings)
+
+
 class LoweredForm:
     """An Ir lowered and compiled in one way."""
 
@@ -137,7 +148,10 @@ class LoweredForm:
         self.result: CompileResult | None = None
         if self.parts:
             options = CompileOptions(default_df_override=settings.df, balancer_policy=settings.balancer_policy)
-            self.result = compile_graph(segmenter.graph, settings.device, options)
+            try:
+                self.result = compile_graph(segmenter.graph, settings.device, options)
+            except TbudaError as error:
+                raise _of_program(error, segmenter) from error
 
     def cycles(self) -> float:
         """Of a run; of a conditional the longer branch."""

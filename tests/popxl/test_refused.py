@@ -206,6 +206,17 @@ def test_what_no_device_holds_is_refused_before_it_is_made() -> None:
         popxl.Session(ir, "ipu_model")
 
 
+def test_what_finds_no_place_is_told_by_op_and_line() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        wide = popxl.variable(np.ones((32, 40_000), np.float32), name="wide")
+        _store(ops.softmax(wide, 1))
+    with pytest.raises(popxl.popart_exception, match=rf"no legal candidate[\s\S]*Softmax 'softmax_out' .*{HERE}:"):
+        popxl.Session(ir, "ipu_model")
+    with ir.main_graph:  # no session holds it
+        ones(2) + 1.0
+
+
 def test_sessions_stand_inside_each_other_and_a_bad_run_leaves_them_good() -> None:
     def made() -> tuple[popxl.Session, Any, Any, popxl.Variable]:
         ir = popxl.Ir()

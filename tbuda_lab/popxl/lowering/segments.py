@@ -8,6 +8,7 @@ after, else into another, and moved.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from typing import Any
 
@@ -49,12 +50,13 @@ class Segmenter:
 
     def __init__(self, blocks: dict[str, Block], device: DeviceSpec, selects: bool = False) -> None:
         """selects: whether conditionals are calculated on the grid where they can be; `selected`: how many are.
-        `origins`: by step of the host the op that it is of."""
+        `origins`: by step of the host the op that it is of; `ops`: by node of the graph."""
         self.graph = Graph("popxl")
         self.parts: list[Part] = []
         self.slots: dict[str, Slot] = {}
         self.slot_of: dict[Val, str] = {}
         self.origins: dict[hp.Step, Op] = {}
+        self.ops: dict[str, Op] = {}
         self._streams: _LoopStreams | None = None
         self.programs: dict[str, hp.HostProgram] = {}
         for block in blocks.values():
@@ -166,10 +168,13 @@ class Segmenter:
         if self._streams is not None:
             names |= self._streams.write_inputs(self.graph, number)
         for instr in group.instrs:
-            b = Builder(self.graph, _origin(instr))
+            b, before = Builder(self.graph, _origin(instr)), len(self.graph.nodes)
             operands = [self._operand(b, v, names, part) for v in instr.ins]
             for val, name in zip(instr.outs, write_ops(b, instr, operands), strict=True):
                 names[val] = name
+            if instr.op is not None:
+                new = itertools.islice(reversed(self.graph.nodes), len(self.graph.nodes) - before)
+                self.ops |= dict.fromkeys(new, instr.op)
         for instr in group.instrs:
             for val in instr.outs:
                 if val in crossing:
