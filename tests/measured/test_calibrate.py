@@ -11,7 +11,15 @@ import pytest
 from tbuda_lab.cli import main
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.measured.calibrate import calibrate_kernels
-from tbuda_lab.core.measured.kernels import Kernel, dump_kernels, features, load_kernels, machine_of, packaged_kernels
+from tbuda_lab.core.measured.kernels import (
+    Kernel,
+    bounds_of,
+    dump_kernels,
+    features,
+    load_kernels,
+    machine_of,
+    packaged_kernels,
+)
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
 from tests.measured.files import op, table
 
@@ -149,6 +157,24 @@ def test_features_are_counts_of_the_machine_at_its_best() -> None:
     assert row[1] == pytest.approx(2 * 3 * 4 / 2 * 2 * 16 / 1.35)  # tiles, cores, passes, cycles, clock
     assert row[2] == pytest.approx(2 * (64 * 96 + 96 * 128 + 64 * 128) / 400)
     assert row[3] == pytest.approx(2 * 4 / 2 / 1.35)
+
+
+@pytest.mark.parametrize(
+    "code, inputs, output, touched",
+    [
+        ("EmbeddingsDeviceOperation", [(1, 32), (49408, 768)], (32, 768), 2 * 32 * 768),
+        ("SliceDeviceOperation", [(4096, 768)], (32, 768), 2 * 32 * 768),
+        ("MoveDeviceOperation", [(64, 64), (64, 64)], (64, 64), 64 * 64),
+        ("UnaryDeviceOperation", [(64, 64)], (64, 64), 2 * 64 * 64),
+    ],
+)
+def test_no_roof_counts_what_an_op_does_not_touch(
+    code: str, inputs: list[tuple[int, int]], output: tuple[int, int], touched: int
+) -> None:
+    """A row of a table, a slice of a tensor, and a result that is listed as an operand, too."""
+    (ran,) = read_ops_perf_text(table([op(code, 5000, inputs, output, **{"CORE COUNT": 2})]), "x.csv").ops
+    bounds = bounds_of(ran, machine_of("blackhole"))
+    assert bounds["noc"] == pytest.approx(touched * 2 / 2 / 48 / 1.35)
 
 
 def test_the_command_prints_and_writes_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,7 @@ tile's read or write at the latency of one small transfer, a gather of 32 rows a
 TILE_CYCLES = 16.0  # of one 32x32x32 product in one pass of the multiplier
 L1_BYTES = 48.0  # a cycle, core to core
 _PASSES = {"LoFi": 1, "HiFi2": 2, "HiFi3": 3, "HiFi4": 4}
+_PARTIAL = ("embedding", "cache", "slice", "slice_write")
 _REACH = 2.0  # within this factor of what was seen an estimate is no extrapolation
 _FEWEST = 2  # different ops that make a kernel known
 
@@ -206,7 +207,12 @@ def bounds_of(op: MeasuredOp, machine: Machine, work: F64 | None = None) -> dict
     its cores can take in. work: its `features` there, if they are known already."""
     cores = max(1, op.cores)
     row = features(op, machine) if work is None else work
-    moved = sum(t.bytes for t in (*op.inputs, *op.outputs[:1]))
+    if op.kind in _PARTIAL:  # of its operands it touches a part alone, which its features count
+        moved = float(row[2]) * machine.dram
+    elif op.kind == "copy" and len(op.inputs) > 1:  # its result is also listed as an operand
+        moved = op.inputs[0].bytes
+    else:
+        moved = sum(t.bytes for t in (*op.inputs, *op.outputs[:1]))
     return {"compute": float(row[1]), "dram": float(row[2]), "noc": moved / cores / L1_BYTES / machine.clock}
 
 
