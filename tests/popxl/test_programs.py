@@ -534,6 +534,38 @@ def test_gradients_of_integers_are_integers() -> None:
         np.testing.assert_array_equal(run(ir, {"grad": grad})["grad"], [7, -3])
 
 
+BROADCASTS = {
+    "stacks": ((3, 2, 2, 4, 5), (3, 1, 2, 1, 1)),
+    "slices below one of several": ((3, 2, 2, 4, 5), (3, 1, 1, 4, 5)),
+    "two dims": ((2, 3, 2, 2, 4, 5), (2, 1, 2, 1, 1, 1)),
+    "both operands": ((3, 1, 2, 4, 5), (1, 2, 2, 1, 5)),
+    "a dim that one lacks": ((2, 1, 3, 1, 2), (3, 1, 1, 1, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", BROADCASTS)
+def test_dims_between_larger_ones_broadcast_on_the_grid(name: str) -> None:
+    """The device repeats slices, or all of them; stacks of them in between are put together."""
+    rng = np.random.default_rng(7)
+    left, right = (rng.standard_normal(shape).astype(np.float32) for shape in BROADCASTS[name])
+    ir = popxl.Ir()
+    with ir.main_graph:
+        x, y = popxl.variable(left), popxl.variable(right)
+        got = run(ir, {"product": x * y, "chosen": ops.where(ops.greater(x, y), x, y)})
+    np.testing.assert_allclose(got["product"], left * right, atol=1e-6)
+    np.testing.assert_array_equal(got["chosen"], np.maximum(left, right))
+
+
+@pytest.mark.parametrize(("left", "right"), [((3, 1, 2, 4, 5), (3, 2, 2, 5, 6)), ((3, 2, 2, 4, 5), (3, 1, 1, 5, 6))])
+def test_products_of_stacks_broadcast_between_larger_dims(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(8)
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in (left, right))
+    ir = popxl.Ir()
+    with ir.main_graph:
+        got = run(ir, {"out": popxl.variable(a) @ popxl.variable(b)})
+    np.testing.assert_allclose(got["out"], a @ b, atol=1e-5)
+
+
 def test_logsumexp_of_rows_with_infinities() -> None:
     x = np.random.default_rng(3).standard_normal((4, 5)).astype(np.float32)
     x[0, 1], x[1], x[2, 3] = np.inf, -np.inf, -np.inf

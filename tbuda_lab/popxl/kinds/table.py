@@ -18,8 +18,9 @@ from tbuda_lab.core.graph import Op as CoreOp
 from tbuda_lab.core.graph import Payload
 from tbuda_lab.core.ops.builder import Builder
 from tbuda_lab.core.ops.reduce import ReduceSum
-from tbuda_lab.core.ops.tm import GatherRows, Index, Pad, Transpose
+from tbuda_lab.core.ops.tm import Concatenate, GatherRows, Index, Pad, Transpose
 from tbuda_lab.dialects.slots import Slices
+from tbuda_lab.popxl.utils import product
 
 Attrs = dict[str, Any]
 
@@ -132,6 +133,16 @@ class Ground:
             y = self.pick(self.op(Transpose(axis, rank - 2), x), rank - 2, order)
             return self.op(Transpose(axis, rank - 2), y)
         return self.op(GatherRows(Payload(np.asarray(order, np.int64))), x)
+
+    def spread(self, x: str, lead: Sequence[int]) -> str:
+        """x with copies along its dims of 1 that stand between larger ones before the last two, where a result has
+        `lead` there: the device repeats slices, or all of them, and no stacks of them."""
+        own = (*(1,) * (len(lead) + 2 - len(self.shape(x))), *self.shape(x))
+        for axis, size in enumerate(lead):
+            if own[axis] == 1 < size and product(own[:axis]) > 1 and product(lead[axis + 1 :]) > 1:
+                x = self.op(Concatenate(axis), *[self.reshape(x, own)] * size)
+                own = self.shape(x)
+        return x
 
     def cut(self, x: str, slices: Slices) -> str:
         """A tensor as its ram holds it."""

@@ -171,7 +171,8 @@ def write_ops(b: Builder, instr: Instr, names: list[str]) -> tuple[str, ...]:
     form = KINDS[instr.kind].grid
     assert form is not None
     before = len(b.graph.nodes)
-    made: Any = form(Ground(b), instr.attrs, *names)
+    ground, lead = Ground(b), _lead(instr)
+    made: Any = form(ground, instr.attrs, *(ground.spread(x, lead) for x in names))
     if all(v.dtype is dtypes.int32 for v in (*instr.ins, *instr.outs)):  # a sum of these is none of 64 bits here
         for node in list(b.graph.nodes.values())[before:]:
             if node.kind is NodeKind.OP:
@@ -186,6 +187,18 @@ def write_ops(b: Builder, instr: Instr, names: list[str]) -> tuple[str, ...]:
             name = b.reshape(name, val.shape)
         fitted.append(name)
     return tuple(fitted)
+
+
+def _lead(instr: Instr) -> tuple[int, ...]:
+    """The dims before the last two of a result to which the operands broadcast; none where they do not."""
+    end = 2 if instr.kind == "MatMul" else 0
+    parts = [v.shape[: len(v.shape) - end] for v in instr.ins]
+    out = instr.outs[0].shape
+    try:
+        fits = min(len(v.shape) for v in instr.ins) >= end and np.broadcast_shapes(*parts) == out[: len(out) - end]
+    except ValueError:
+        fits = False
+    return out[:-2] if fits and len(out) > 2 else ()
 
 
 def grid_array(value: np.ndarray) -> np.ndarray:
