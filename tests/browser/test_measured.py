@@ -244,6 +244,8 @@ def test_a_page_that_was_sent_drags_within_its_tables(
     page.on("request", lambda request: asked.append(request.url))
     page.goto(path.as_uri())
     page.wait_for_selector("[data-tb-ready=true]")
+    expect(page.locator("[data-tb-view=grid] [data-tb-action=suggest]")).to_be_visible()
+    expect(page.locator("[data-tb-view=grid] [data-tb-action=optimise]")).to_be_hidden()  # there is nobody to search
     name = "first.matmul"
     tile = page.locator(TILE.format(name)).first
     tile.scroll_into_view_if_needed()

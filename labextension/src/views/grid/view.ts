@@ -88,6 +88,7 @@ export class GridView {
     this.suggestions = new Suggestions(store, () => this.plane.focus({ preventScroll: true }));
     this.search = new LazyView(store, 'search');
     this.search.element.hidden = true;
+    this.searchButton.hidden = !store.host.live; // a page that was sent tries single edits
     this.tools.append(this.suggestions.button, this.searchButton, h('button', {
       class: 'tb-button', 'data-tb-action': 'export', title: 'Export (X)', onclick: () => open(this.element, { what: 'export' })
     }, 'Export'), h('button', {
@@ -153,7 +154,6 @@ export class GridView {
           this.ahead &&= store.edits?.busy === true;
           this.greyOut(false);
           this.tools.hidden = !store.edits;
-          this.searchButton.hidden = !store.host.live; // a page that was sent tries single edits
           if (!this.editor.dragging) this.mark();
         }
         if (key === 'netlist') this.text = NetlistText.of(store.frames.get('netlist')!);
