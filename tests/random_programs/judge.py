@@ -131,6 +131,10 @@ class Shaken(TorchDispatchMode):
         return out
 
 
+GATED = ("silu", "gelu", "hardswish", "mish")
+"""Ops that multiply their operand with a gate: with one of 0 the device makes 0 of an infinity (rule "zero times")."""
+
+
 class Rules(TorchDispatchMode):
     """torch with the device's own arithmetic (docs/numbers.md): 0 * anything is 0, so is what is divided by infinity,
     1 / 0 and log 0 are those of 2^-23, e^x ends at the largest number, means do not overflow where their sums would,
@@ -168,6 +172,8 @@ class Rules(TorchDispatchMode):
             for a in args[-2:]:
                 zero = zero | (torch.as_tensor(a) == 0)
             out.copy_(torch.where(zero, args[0] if name == "addcmul" else 0.0, out))
+        elif name in GATED:
+            out.copy_(torch.where(out.isnan() & ~args[0].isnan(), 0.0, out))
         elif name in ("div", "reciprocal") and not (kwargs or {}).get("rounding_mode"):
             a, b = (1.0, args[0]) if name == "reciprocal" else args[:2]
             if str(function).split(".")[1] == "div":
