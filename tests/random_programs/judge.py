@@ -132,7 +132,8 @@ class Shaken(TorchDispatchMode):
 
 
 GATED = ("silu", "gelu", "hardswish", "mish")
-"""Ops that multiply their operand with a gate: with one of 0 the device makes 0 of an infinity (rule "zero times")."""
+"""Ops that multiply their operand with a gate: with one of 0 the device makes 0 of an infinity (rule "zero times").
+Of gelu(inf) torch makes NaN, but infinity of a single number, as the device does of all."""
 
 
 class Rules(TorchDispatchMode):
@@ -173,7 +174,7 @@ class Rules(TorchDispatchMode):
                 zero = zero | (torch.as_tensor(a) == 0)
             out.copy_(torch.where(zero, args[0] if name == "addcmul" else 0.0, out))
         elif name in GATED:
-            out.copy_(torch.where(out.isnan() & ~args[0].isnan(), 0.0, out))
+            out.copy_(torch.where(out.isnan() & ~args[0].isnan(), args[0].clamp(min=0.0), out))
         elif name in ("div", "reciprocal") and not (kwargs or {}).get("rounding_mode"):
             a, b = (1.0, args[0]) if name == "reciprocal" else args[:2]
             if str(function).split(".")[1] == "div":

@@ -25,7 +25,7 @@ LARGEST = torch.finfo(torch.float32).max
 SQUARED = 1.8e19
 """Numbers beyond have squares beyond float32."""
 GATED = ("silu", "gelu", "hardswish", "mish")
-"""Ops that multiply their operand with a gate that becomes 0."""
+"""Ops that multiply their operand with a gate that becomes 0 below and 1 above; torch's gelu(inf) is NaN."""
 
 
 def _operand(value: Any) -> torch.Tensor:
@@ -38,7 +38,7 @@ def zero_times(name: str, args: Arguments, out: torch.Tensor) -> torch.Tensor | 
         rest = args[0] if name == "addcmul" else torch.zeros_like(out)
         return torch.where((a == 0) | (b == 0), rest, out)
     if name in GATED:
-        return torch.where(out.isnan() & ~args[0].isnan(), 0.0, out)
+        return torch.where(out.isnan() & ~args[0].isnan(), args[0].clamp(min=0.0), out)
     if name == "div":  # by way of 1 / b, which is 0
         return torch.where(_operand(args[1]).isinf(), 0.0, out)
     return None
