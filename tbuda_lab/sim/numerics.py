@@ -54,6 +54,20 @@ _SHOWN = 11
 _COVERED = {"LoFi": (5, 7), "HiFi2": (0, 7), "HiFi2_A": (0, 7), "HiFi2_B": (5, 0)}
 
 
+def covered_bits(op_type: str, fidelity: str, index: int) -> int:
+    """Significand bits of an operand that the passes of a fidelity multiply; 0 for all."""
+    if op_type not in _PRODUCTS or index > 1:
+        return 0
+    a, b = _COVERED.get(fidelity, (0, 0))
+    # a matmul's second input is source A, an eltwise op's first one
+    return (b, a)[index] if op_type != "multiply" else (a, b)[index]
+
+
+def leading_bits(x: Array, bits: int) -> Array:
+    """Float32 numbers cut to so many significand bits."""
+    return _mask(x, np.uint32(0xFFFFFFFF & ~((1 << (24 - bits)) - 1)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Numerics:
     """The rules for one run: mode "exact", "golden" or "device", the arch, and the seed of everything stochastic.
@@ -94,18 +108,10 @@ class Numerics:
             steps.append(lambda x: _round(x, in_df))
         if in_df is DataFormat.Float32 and op.type in _FPU:
             steps.append(_tf32)
-        bits = self._covered_bits(op, index)
+        bits = 0 if "identity" in op.attributes else covered_bits(op.type, op.math_fidelity or "", index)
         if bits and bits < max(in_df.mantissa_bits, 1) and not in_df.is_integer:
-            mask = np.uint32(0xFFFFFFFF & ~((1 << (24 - bits)) - 1))
-            steps.append(lambda x: _mask(x, mask))
+            steps.append(lambda x: leading_bits(x, bits))
         return _sequence(steps)
-
-    def _covered_bits(self, op: NetOp, index: int) -> int:
-        if op.type not in _PRODUCTS or index > 1 or "identity" in op.attributes:
-            return 0
-        a, b = _COVERED.get(op.math_fidelity or "", (0, 0))
-        # a matmul's second input is source A, an eltwise op's first one
-        return (b, a)[index] if op.type != "multiply" else (a, b)[index]
 
     def missing_products(self, op: NetOp) -> tuple[Convert, Convert] | None:
         """From both operands of a product to the parts whose product the three passes of HiFi3 do not compute; None

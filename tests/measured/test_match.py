@@ -215,3 +215,36 @@ def test_two_profiles_are_compared_and_gated(tmp_path: Path, capsys: pytest.Capt
     assert main(["diff", str(before), str(after), "--fail-if-slower", "5%"]) == 1
     assert main(["diff", str(before), str(after), "--fail-if-slower", "20%"]) == 0
     assert main(["diff", str(before), str(tmp_path / "netlist.yaml")]) == 2
+
+
+def test_our_own_trace_is_matched_by_names(tmp_path: Path) -> None:
+    """It has no shapes. The copy that the compiler adds has no partner, and is no product."""
+    session = Session(*perceptron(), "n150")
+    trace = session.export_trace(tmp_path / "trace.json")
+    overlay = Session(*perceptron(), "n150").load_profile(trace)
+    assert {p.op for p in overlay.match.pairs if p.measured.kind == "matmul"} == {
+        n.name for n in session.trace().ops if n.op.type == "matmul"
+    }
+    assert all(o.kind == "copy" for o in overlay.match.unmatched)
+
+
+@pytest.mark.parametrize("runs", [2, 1001, 2000])
+def test_any_number_of_runs_of_the_model_is_one_model(runs: int) -> None:
+    graph = Session(*perceptron(), "n150").trace()
+    match = match_profile(read_ops_perf_text(table(perceptron_rows() * runs), "x.csv"), graph)
+    assert match.runs == runs and {o.kind for o in match.unmatched} == {"tilize"}
+
+
+def test_a_run_of_another_length_is_told() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 128)).eval()
+    rows = [
+        op("MatmulDeviceOperation", 9000, [(1, 1, 128, 256), (1, 1, 256, 512)], (1, 1, 128, 512)),
+        op("UnaryDeviceOperation", 900, [(1, 1, 128, 512)], (1, 1, 128, 512)),
+        op("MatmulDeviceOperation", 9000, [(1, 1, 128, 512), (1, 1, 512, 128)], (1, 1, 128, 128)),
+    ]
+    graph = Session(module, (torch.randn(1, 32, 256),), "n150").trace()
+    other = match_profile(read_ops_perf_text(table(rows), "x.csv"), graph)
+    assert "no matched product has the model's shape" in str(other)
+    same = Session(module, (torch.randn(1, 128, 256),), "n150").trace()
+    assert "shape" not in str(match_profile(read_ops_perf_text(table(rows), "x.csv"), same))

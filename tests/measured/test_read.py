@@ -306,6 +306,18 @@ def test_too_many_rows_are_cut_and_said(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(profile.ops) == 3 and "row 5" in profile.findings[0].where
 
 
+def test_a_quotation_mark_and_rows_run_together_are_told() -> None:
+    text = table(perceptron_rows() * 3)
+    lines = text.splitlines(keepends=True)
+    for damaged, said in (
+        ([*lines[:3], lines[3].replace("tt_dnn_device", '"tt_dnn_device', 1), *lines[4:]], "quotation mark takes"),
+        ([*lines[:3], lines[3].rstrip("\r\n") + "," + lines[4], *lines[5:]], "run together"),
+    ):
+        profile = read_ops_perf_text("".join(damaged), "x.csv")
+        assert any(said in f.message and "row 4" in f.where for f in profile.findings), profile.findings
+    assert read_ops_perf_text(text, "x.csv").findings == ()
+
+
 def test_our_own_trace_gives_the_kernels_of_every_op(mlp: Session, tmp_path: Path) -> None:
     profile = read_profile(mlp.export_trace(tmp_path / "trace.json", batch=3))
     assert profile.source == "trace" and {o.name for o in profile.ops} == set(mlp.compile().placement.ops)

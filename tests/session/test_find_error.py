@@ -7,6 +7,7 @@ import json
 import random
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from torch import nn
 from tbuda_lab.cli import main
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.formats import DataFormat
+from tbuda_lab.core.formats import DataFormat, MathFidelity
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
@@ -219,6 +220,71 @@ def test_values_from_outside_are_judged(tmp_path: Path) -> None:
     assert session.find_error(goldens=tmp_path / "good.npz").right
     report = session.find_error(goldens=tmp_path / "bad.npz")
     assert (report.stage, report.op) == ("traced", name) and "golden" in report.reason
+
+
+def two_layers() -> tuple[Session, np.ndarray]:
+    """A session on a batch of 32, and what its first layer gives for all of it."""
+    torch.manual_seed(3)
+    module, x = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32)).eval(), torch.randn(32, 64)
+    with torch.no_grad():
+        return Session(module, (x,), "n150"), module[0](x).numpy()
+
+
+@pytest.mark.parametrize("factor, right", [(1.0, True), (1.005, True), (1.05, False), (-1.0, False), (np.nan, False)])
+def test_values_of_a_whole_batch_are_judged_by_what_formats_explain(factor: float, right: bool) -> None:
+    """A graph holds the first element of a batch; in Float16_b formats explain a hundredth."""
+    session, hidden = two_layers()
+    report = session.find_error(goldens={"0.matmul": hidden * factor})
+    assert report.right is right
+    assert right or ("pcc" in report.reason and "formats explain 0.01" in report.reason)
+
+
+@pytest.mark.parametrize(
+    "goldens, text",
+    [
+        ({}, "no values"),
+        ({"0.matmull": np.ones((1, 128))}, "near: 0.matmul"),
+        ({"0.matmul": np.ones((5, 7))}, r"has the shape \(5, 7\); the op has \(1, 128\)"),
+        ({"0.matmul": None}, "no numbers"),
+        ({"0.matmul": np.ones((1, 128), np.complex64)}, "no numbers"),
+        (5, "not int"),
+        ([1], "not list"),
+    ],
+)
+def test_values_that_no_op_has_are_refused(goldens: Any, text: str) -> None:
+    session, _ = two_layers()
+    with pytest.raises(InputError, match=text):
+        session.find_error(goldens=goldens)
+
+
+@pytest.mark.parametrize("bound", [0, 1.5, float("nan"), "a"])
+def test_a_bound_that_no_correlation_has_is_refused(bound: Any) -> None:
+    session, _ = two_layers()
+    with pytest.raises(InputError, match="min_pcc is a correlation"):
+        session.find_error(min_pcc=bound)
+
+
+@pytest.mark.parametrize("df", [DataFormat.Float32, DataFormat.Float16, DataFormat.Float16_b])
+@pytest.mark.parametrize("fidelity", [MathFidelity.LoFi, MathFidelity.HiFi2])
+def test_a_fidelity_that_was_asked_for_is_no_error_of_the_device(fidelity: MathFidelity, df: DataFormat) -> None:
+    module, inputs = make("causal")
+    options = CompileOptions(default_df_override=df, default_math_fidelity=fidelity)
+    report = Session(module, inputs, "n150", options).find_error(mode="device", min_pcc=0.98)
+    assert report.right, str(report)
+
+
+def test_a_fidelity_that_was_not_asked_for_is_one() -> None:
+    session, _ = two_layers()
+
+    def least(netlist: Netlist) -> None:
+        for graph in netlist.graphs.values():
+            for op in graph.ops.values():
+                if op.name == "0.matmul":
+                    op.math_fidelity = "LoFi"
+
+    session.result = with_netlist(session.compile(), Fault("fidelity", "netlist", "0.matmul", least))
+    report = session.find_error(mode="device")
+    assert report.op == "0.matmul" and report.stage == "device", str(report)
 
 
 def safetensors(values: np.ndarray, **changes: object) -> bytes:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tbuda_lab.core.errors import quantity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.measured.op_codes import group_of
 from tbuda_lab.core.measured.profile import MeasuredOp, MeasuredProfile
@@ -127,11 +128,13 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """An op of the profile and one of the model; cost 0 where kind and shape agree, up to 1."""
+    """An op of the profile and one of the model; cost 0 where kind and shape agree, up to 1. same_shape: False where
+    the profile says another shape of its result."""
 
     measured: MeasuredOp
     op: str
     cost: float
+    same_shape: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,17 +163,23 @@ class Match:
         return got / (got + lost) if got + lost else 1.0
 
     def __str__(self) -> str:
-        return (
-            f"{len(self.pairs)} of {len(self.pairs) + len(self.unmatched)} ops of {self.profile.name} matched in "
-            f"{self.runs} run{'s' * (self.runs > 1)}; {len(self.missing)} ops of the model have no time of their "
-            "own"
-        )
+        total = len(self.pairs) + len(self.unmatched)
+        runs = quantity(self.runs, "run")
+        text = f"{len(self.pairs)} of {quantity(total, 'op')} of {self.profile.name} matched in {runs}"
+        if self.missing:
+            text += f"; {quantity(len(self.missing), 'op')} of the model without a time"
+        products = [p for p in self.pairs if p.measured.group in ("matmul", "conv", "attention")]
+        if products and not any(p.same_shape for p in products):
+            text += "; no matched product has the model's shape: a run of another batch or length?"
+        return text
 
 
 def match_profile(profile: MeasuredProfile, graph: Graph) -> Match:
-    """Match the ops of a profile to those of a traced graph, in order. Nothing is changed."""
+    """Match the ops of a profile to those of a traced graph, in order, those of our own traces by their names."""
     ops = profile.sequence()
     steps = graph_steps(graph)
+    if profile.source == "trace" and any(traced_name(graph, op.name) for op in ops):
+        return _match_names(profile, ops, graph, steps)
     best: Match | None = None
     for runs in _repeats(ops):
         found = _match_runs(profile, ops, steps, runs)
@@ -178,6 +187,25 @@ def match_profile(profile: MeasuredProfile, graph: Graph) -> Match:
             best = found
     assert best is not None
     return best
+
+
+def _match_names(profile: MeasuredProfile, ops: Sequence[MeasuredOp], graph: Graph, steps: Sequence[Step]) -> Match:
+    names = [traced_name(graph, op.name) for op in ops]
+    pairs = tuple(Pair(op, name, 0.0) for op, name in zip(ops, names, strict=True) if name is not None)
+    alone = tuple(op for op, name in zip(ops, names, strict=True) if name is None)
+    known = {pair.op for pair in pairs}
+    return Match(profile, pairs, alone, tuple(s.name for s in steps if s.name not in known), 1, 0.0)
+
+
+def traced_name(traced: Graph, name: str) -> str | None:
+    """The op of the traced graph that a later stage's op was made of, by its name: `softmax.dc.exp.2.lc1` is of
+    `softmax`. None for what the compiler added."""
+    words = name.split(".")
+    for length in range(len(words), 0, -1):
+        candidate = ".".join(words[:length])
+        if candidate in traced.nodes:
+            return candidate if traced[candidate].op is not None else None
+    return None
 
 
 def graph_steps(graph: Graph) -> list[Step]:
@@ -229,22 +257,22 @@ def _repeats(ops: Sequence[MeasuredOp]) -> list[int]:
     ids = {s: k for k, s in enumerate(dict.fromkeys(op.signature for op in ops))}
     codes = np.array([ids[op.signature] for op in ops])
     n = len(codes)
-    return [
-        1,
-        *(k for k in range(2, min(n, 1000) + 1) if n % k == 0 and np.array_equal(codes[: n - n // k], codes[n // k :])),
-    ]
+    lengths = [m for m in range(1, n // 2 + 1) if n % m == 0]
+    return [1, *(n // m for m in reversed(lengths) if np.array_equal(codes[: n - m], codes[m:]))]
 
 
 def _match_runs(profile: MeasuredProfile, ops: Sequence[MeasuredOp], steps: list[Step], runs: int) -> Match:
     """All runs are of the same ops: one is aligned, the others follow it."""
     length = len(ops) // runs
-    aligned, cost = align(profile_steps(ops[:length]), steps)
+    measured = profile_steps(ops[:length])
+    aligned, cost = align(measured, steps)
     partner = {i: (j, c) for i, j, c in aligned}
     pairs, alone = [], []
     for at, op in enumerate(ops):
         if at % length in partner:
             j, c = partner[at % length]
-            pairs.append(Pair(op, steps[j].name, c))
+            shape = measured[at % length].shape
+            pairs.append(Pair(op, steps[j].name, c, not shape or shape == steps[j].shape))
         else:
             alone.append(op)
     used = {j for j, _ in partner.values()}

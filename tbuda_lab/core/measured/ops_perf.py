@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tbuda_lab.core.errors import Diagnostic, InputError
+from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.measured.attributes import read_facts
 from tbuda_lab.core.measured.op_codes import kind_of
 from tbuda_lab.core.measured.profile import (
@@ -148,6 +148,9 @@ class _Reader:
                     )
                     return
                 self.rows += 1
+                if lines := max(c.count("\n") for c in cells):
+                    text = f"a quotation mark takes {quantity(lines, 'line')} into one cell: what stood there is lost"
+                    self.note(number, "profile-row", text, "close the quotation mark, or take it out")
                 if not self._whole and len(cells) < len(self.header):
                     cells[-1] = ""  # of "9000" it may be the "9"
                 self._row(cells, number, columns)
@@ -185,6 +188,8 @@ class _Reader:
             return
         if len(cells) < len(self.header):
             self.note(row, "profile-row", f"it is cut: {len(cells)} of {len(self.header)} cells")
+        elif any(cells[len(self.header) :]):
+            self.note(row, "profile-row", f"it has {len(cells)} cells of {len(self.header)}: two rows run together?")
         number = _Numbers(self, row, cell)
         if any(word in cell("OP TYPE").lower() for word in _HOST) and not any(map(cell, TIMES)):
             self.host_ops += 1

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 
 from tbuda_lab.core.compiler import CompileResult
-from tbuda_lab.core.graph import Graph, Node
+from tbuda_lab.core.graph import Node
 from tbuda_lab.core.measured.kernels import Estimate, KernelTable, Machine, bounds_of, features, machine_of
-from tbuda_lab.core.measured.match import Match
+from tbuda_lab.core.measured.match import Match, traced_name
 from tbuda_lab.core.measured.model_ops import model_estimates
 from tbuda_lab.core.measured.profile import MeasuredOp
 
@@ -157,14 +157,3 @@ def _parts(result: CompileResult) -> dict[str, tuple[str, ...]]:
 
 def _source(node: Node) -> str:
     return str(node.attrs.get("source", node.name))
-
-
-def traced_name(traced: Graph, name: str) -> str | None:
-    """The op of the traced graph that a later stage's op was made of, by its name: `softmax.dc.exp.2.lc1` is of
-    `softmax`. None for what the compiler added."""
-    words = name.split(".")
-    for length in range(len(words), 0, -1):
-        candidate = ".".join(words[:length])
-        if candidate in traced.nodes:
-            return candidate if traced[candidate].op is not None else None
-    return None

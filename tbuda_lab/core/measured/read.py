@@ -18,6 +18,8 @@ def read_profile(path: str | Path) -> MeasuredProfile:
     What can be read is kept, what cannot be stands in `findings` with its row. Raises `InputError` naming file and row
     for a file that holds none.
     """
+    if not isinstance(path, str | Path):
+        raise InputError(f"a profile is the path of a file, not {type(path).__name__}; it is {FORMS}")
     file = Path(path)
     try:
         with file.open("rb") as stream:

@@ -7,6 +7,7 @@ computation counts, not the waiting, and an op has the median of its inputs.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from tbuda_lab.core.measured.profile import OUTLIER_NS, MeasuredOp, MeasuredProf
 
 LARGEST = 256 << 20
 MOST_EVENTS = 2_000_000
+_NOP = re.compile(r"_nop_\d+$")
+"""Ends the name of a copy that the compiler adds to an op."""
 _NOT_OPS = ("epoch", "wait", "__metadata", "user_annotation")
 
 
@@ -92,7 +95,15 @@ def _own_ops(spans: list[Span]) -> list[MeasuredOp]:
         by_input = times.setdefault((op, process), {})
         by_input[args.get("input")] = by_input.get(args.get("input"), 0.0) + duration * 1e3
     return [
-        MeasuredOp(op, op, kind_of(op), at + 1, float(np.median(list(each.values()))), device, repeats=len(each))
+        MeasuredOp(
+            op,
+            op,
+            "copy" if _NOP.search(op) else kind_of(op),
+            at + 1,
+            float(np.median(list(each.values()))),
+            device,
+            repeats=len(each),
+        )
         for at, ((op, device), each) in enumerate(times.items())
     ]
 

@@ -132,7 +132,7 @@ class OpWatch:
 def lowered_inputs(result: CompileResult, feed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """What the lowered graph reads, by name."""
     fed = result.device_feeds(feed)
-    inputs = {b.name: torch.from_numpy(b.encode(fed)) for b in result.inputs}
+    inputs = {b.name: torch.from_numpy(np.require(b.encode(fed), requirements="W")) for b in result.inputs}
     return inputs | {
         name: torch.from_numpy(np.asarray(value, array_type(np.asarray(value))))
         for name, value in result.parameters.items()

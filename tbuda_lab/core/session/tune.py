@@ -95,7 +95,7 @@ def parse_target(text: str | Target) -> Target:
     """ "pcc>=0.999", "relative<=0.01", "max_abs<=0.1" or "ulps<=1e5". Raises `InputError`."""
     if isinstance(text, Target):
         return text
-    match = _TARGET.fullmatch(text)
+    match = _TARGET.fullmatch(text) if isinstance(text, str) else None
     sign = ">=" if match and match.group(1) == "pcc" else "<="
     try:
         limit = float(match.group(3)) if match else math.nan

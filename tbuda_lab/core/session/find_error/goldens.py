@@ -6,7 +6,9 @@ is told, and what to give instead.
 
 from __future__ import annotations
 
+import difflib
 import json
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,12 +38,40 @@ _VALUES = ("golden", "device", "values", "value", "data", "tensor")
 
 
 def read_goldens(goldens: str | Path | Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    """Values by op. Raises `InputError` naming the file, and its line where there is one."""
+    """Values by op. Raises `InputError` naming the file, and its line where there is one, or where there are none."""
     if goldens is None:
         return {}
     if isinstance(goldens, Mapping):
-        return {str(name): _array(value, str(name)) for name, value in goldens.items()}
-    path = Path(goldens)
+        values = {str(name): _array(value, str(name)) for name, value in goldens.items()}
+    elif isinstance(goldens, str | Path):
+        values = _read_file(Path(goldens))
+    else:
+        raise InputError(f"goldens are a mapping of values by op, or a file ({_FORMATS}), not {type(goldens).__name__}")
+    if not values:
+        raise InputError("goldens hold no values; leave them out, or name at least one op of the traced graph")
+    return values
+
+
+def of_elements(goldens: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """Values in the shapes that ops have. Those of a batch, along dim 0, are cut to its first element, which is what a
+    graph holds. Raises `InputError` for a name that no op has, or values that are not as many."""
+    known = {}
+    for name, value in goldens.items():
+        if name not in shapes:
+            near = difflib.get_close_matches(name, shapes, 3, 0.5)
+            fix = f"; near: {', '.join(near)}" if near else ""
+            raise InputError(f"golden {name!r}: no op of the traced graph is called so{fix}")
+        shape = shapes[name]
+        size = math.prod(shape)
+        if value.size != size and value.ndim and value.shape[0] and value.size == size * value.shape[0]:
+            value = value[0]
+        if value.size != size:
+            raise InputError(f"golden {name!r} has the shape {value.shape}; the op has {shape}, or a batch of that")
+        known[name] = value.reshape(shape)
+    return known
+
+
+def _read_file(path: Path) -> dict[str, np.ndarray]:
     suffix = path.suffix.lower()
     if suffix == ".npz":
         return {name: np.asarray(value) for name, value in read_npz(path).items()}
@@ -54,12 +84,15 @@ def read_goldens(goldens: str | Path | Mapping[str, Any] | None) -> dict[str, np
 
 def _array(value: Any, where: str) -> np.ndarray:
     if hasattr(value, "detach"):
-        value = value.detach().float().numpy()
+        value = value.detach().cpu()
+        value = value if value.is_complex() else value.float().numpy()
     try:
-        array = np.asarray(value, np.float32)
+        given = np.asarray(value)
+        if given.dtype.kind not in "biuf":
+            raise ValueError("no real numbers")
+        return given.astype(np.float32)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: its values are no numbers") from error
-    return array
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:

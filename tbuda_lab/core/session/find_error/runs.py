@@ -20,12 +20,14 @@ from tbuda_lab.core.formats import DataFormat, cut_blocks, parse_format, quantis
 from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.lowering.data_formats import legal_formats
 from tbuda_lab.core.lowering.evaluate import leaf_value, op_value
+from tbuda_lab.core.lowering.hw_ops import HwOp
 from tbuda_lab.core.name_patterns import name_pattern
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.find_error.graphs import GraphRun, first_tile, relative_error
 from tbuda_lab.core.session.find_error.report import FormatCost, OpError
 from tbuda_lab.core.session.op_checks import whole_output
 from tbuda_lab.core.verification import TensorError, measure_error
+from tbuda_lab.sim.numerics import covered_bits, leading_bits
 
 Tensor = torch.Tensor
 SLACK = 3.0
@@ -215,8 +217,8 @@ def logical(node: Node, value: Tensor) -> Tensor:
 
 
 def _rounding(result: CompileResult, node: Node, run: NetlistRun, should: Tensor) -> float:
-    """Relative error that rounding to the formats that were asked for makes: of the result, and of parameters."""
-    total = _lost(should, asked_format(result, node)) ** 2
+    """Relative error that the formats and the fidelity that were asked for make: of the result, and of parameters."""
+    total = _lost(should, asked_format(result, node)) ** 2 + _lost_to_fidelity(result, node, run, should) ** 2
     for source in node.sources:
         operand = result.lowered[source]
         if operand.kind in LEAVES:
@@ -224,6 +226,25 @@ def _rounding(result: CompileResult, node: Node, run: NetlistRun, should: Tensor
                 run.lost[source] = _lost(run.leaves[source], asked_format(result, operand))
             total += run.lost[source] ** 2
     return float(np.sqrt(total))
+
+
+def _lost_to_fidelity(result: CompileResult, node: Node, run: NetlistRun, should: Tensor) -> float:
+    """Relative error that a device makes of a product of which the asked fidelity multiplies the leading bits alone."""
+    fidelity = node.attrs.get("fidelity")
+    if run.mode != "device" or fidelity is None or not isinstance(node.op, HwOp):
+        return 0.0
+    operands: list[Tensor] = []
+    cut = False
+    for index, source in enumerate(node.sources):
+        value, df = run.value(source), result.lowered[source].df
+        if value is None:
+            return 0.0
+        bits = covered_bits(node.op.netlist_type, fidelity.name, index)
+        if bits and df is not None and df.is_float and bits < df.mantissa_bits:
+            value, cut = torch.from_numpy(leading_bits(np.ascontiguousarray(value.numpy(), np.float32), bits)), True
+        operands.append(value)
+    product = op_value(node, operands) if cut else None
+    return 0.0 if product is None else relative_error(should, product)
 
 
 def _converted(value: Tensor, df: DataFormat | None) -> Tensor:

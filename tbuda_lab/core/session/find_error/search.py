@@ -20,10 +20,11 @@ from tbuda_lab.core.graph import TILE, Graph, Node, NodeKind
 from tbuda_lab.core.lowering.evaluate import leaf_value, op_value, packed, plain
 from tbuda_lab.core.lowering.hw_ops import HwOp
 from tbuda_lab.core.lowering.values import collapse
-from tbuda_lab.core.measured.overlay import traced_name
+from tbuda_lab.core.measured.match import traced_name
 from tbuda_lab.core.ops.evaluate import node_value
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.find_error.eager import Fingerprints, run_eagerly, unseen
+from tbuda_lab.core.session.find_error.goldens import of_elements
 from tbuda_lab.core.session.find_error.graphs import GraphRun, StageSearch, Values, first_tile, relative_error
 from tbuda_lab.core.session.find_error.report import STAGES, ErrorReport, FormatCost, OpError
 from tbuda_lab.core.session.find_error.runs import (
@@ -48,6 +49,9 @@ TOLERANCE = {"traced": 1e-3, "passed": 1e-4, "lowered": 2e-3, "netlist": 2e-3}
 calculates with at least float32."""
 
 
+GOLDEN_FLOOR, GOLDEN_SLACK = 0.01, 3.0
+"""How far values from outside may be off, relative L2: by so much in any case, and so many times what the formats of
+this session make of the op's value, for a card sums and rounds in an order of its own."""
 _PLAIN = 0.05
 """Relative error from which an op whose rounding is foreseen is wrong without a run that does not round."""
 
@@ -72,6 +76,8 @@ def find_error(
     """See `Session.find_error`."""
     if mode not in ("golden", "device"):
         raise InputError(f"mode is golden or device, not {mode!r}")
+    if not isinstance(min_pcc, int | float) or not 0 < min_pcc <= 1:
+        raise InputError(f"min_pcc is a correlation above 0, of 1 at most, not {min_pcc!r}")
     result = compiles.compile()
     if result.options.training is not None:
         raise InputError("a search for the wrong op is for inference; Session.check_gradients judges training")
@@ -170,29 +176,40 @@ class _Search:
     # -- graphs --------------------------------------------------------------------------------------------------
     def traced(self) -> _Found | None:
         """The traced graph against the module run eagerly, and against goldens from outside."""
-        run = self._traced
         wrong = self._against_module()
         if wrong is not None:
             return wrong
-        known = {
-            n: torch.from_numpy(np.asarray(v, np.float64)).reshape(run.values[n].shape)
-            for n, v in self.goldens.items()
-            if n in run.values and v.size == run.values[n].numel()
-        }
-        off = [
-            n.name
-            for n in self.graph.topological()
-            if n.name in known and relative_error(known[n.name], run.values[n.name]) > 0.1
-        ]
-        if off:
-            name = off[0]
-            return _Found(
-                name,
-                (name,),
-                first_tile(known[name].numpy(), run.values[name].numpy()),
-                "its value is not the golden's",
-            )
+        return self._against_goldens() if self.goldens else None
+
+    def _against_goldens(self) -> _Found | None:
+        """The first op, in the graph's order, whose value from outside is off by more than formats explain."""
+        run = self._traced
+        goldens = of_elements(self.goldens, {n: tuple(v.shape) for n, v in run.values.items()})
+        rounding = {traced_name(self.graph, str(self._source(o.op))): o.accumulated for o in self._rounding_errors()}
+        for node in self.graph.topological():
+            name = node.name
+            if name not in goldens:
+                continue
+            error = measure_error(name, run.values[name].double().numpy(), goldens[name].astype(np.float64))
+            own = rounding[name].relative_l2 if name in rounding else 0.0
+            allowed = max(GOLDEN_FLOOR, GOLDEN_SLACK * own)
+            if not error.relative_l2 <= allowed:
+                text = (
+                    f"its value is not the golden's: relative error {error.relative_l2:.3g}, pcc {error.pcc:.6g}, "
+                    f"largest {error.max_abs:.3g} ({error.ulps:.2g} ulps); formats explain {allowed:.2g}. If the model "
+                    "is right, what was given is wrong, there first"
+                )
+                tile = first_tile(goldens[name], run.values[name].double().numpy())
+                return _Found(name, (name,), tile, text)
         return None
+
+    def _source(self, op: str) -> object:
+        node = self.result.lowered[op]
+        return node.attrs.get("source", node.name)
+
+    def _rounding_errors(self) -> tuple[OpError, ...]:
+        """What this session's own formats make of every op, as far as its run of the netlist shows it."""
+        return op_errors(self.result, self._run("golden"), self._lowered)
 
     def _run_module(self, prints: Fingerprints | None = None) -> dict[str, Tensor]:
         """What the module gives, run eagerly, by the outputs of the traced graph; {} where the two cannot be laid side
