@@ -158,6 +158,10 @@ class Rules(TorchDispatchMode):
             dims = args[1] if len(args) > 1 else None
             far = ~(args[0].abs().amax(dims if dims is not None else (), keepdim=out.dim() == args[0].dim()) <= SQUARED)
             out.copy_(torch.where(far, self.lost, out))
+        if name == "native_batch_norm" and args[5]:
+            channels = args[0].transpose(0, 1).flatten(1)
+            far = ~(channels.abs().amax(1) <= SQUARED).reshape(1, -1, *[1] * (args[0].dim() - 2))
+            out[0].copy_(torch.where(far, self.lost, out[0]))
         if name == "native_group_norm":
             groups = args[0].reshape(args[0].shape[0], args[6], -1)
             far = ~(groups.abs().amax(-1, keepdim=True) <= SQUARED)

@@ -142,6 +142,7 @@ NAMED: dict[str, tuple[str, Function]] = {
     "argmin": ("argmax with NaN", lambda x: x.argmin(-1)),
     "group norm": ("tiles of products", lambda x: F.group_norm(x[None].reshape(1, 6, 3, 4), 2)),
     "layer norm": ("squares", nn.LayerNorm(12)),
+    "instance norm": ("squares", lambda x: F.instance_norm(x * 1.0)),
     "normalize": ("zero times", lambda x: F.normalize(x, dim=-1)),
 }
 """By module the rule of docs/numbers.md by which it may differ."""

@@ -193,6 +193,7 @@ VERIFIED = {
     "argmin": math.nan,
     "group norm": INF,
     "layer norm": 3e38,
+    "instance norm": 3e38,
     "normalize": INF,
 }
 """By module of `NAMED` a value for which verify has to say the rule."""

@@ -80,6 +80,10 @@ def power(name: str, args: Arguments, out: torch.Tensor) -> torch.Tensor | None:
 def squares(name: str, args: Arguments, out: torch.Tensor) -> torch.Tensor | None:
     if name in ("var", "std"):
         return torch.where(out.isinf(), torch.nan, out)
+    if name == "native_batch_norm" and args[5]:  # by its own statistics: also what instance norm is
+        channels = args[0].transpose(0, 1).flatten(1)
+        lost = (channels.double().abs().amax(1) > SQUARED) & channels.isfinite().all(1)
+        return torch.where(lost.reshape(1, -1, *[1] * (out.dim() - 2)), torch.nan, out)
     if name != "native_layer_norm":
         return None
     dims = list(range(-len(args[1]), 0))
