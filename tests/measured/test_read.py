@@ -306,6 +306,13 @@ def test_too_many_rows_are_cut_and_said(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(profile.ops) == 3 and "row 5" in profile.findings[0].where
 
 
+def test_an_empty_file_says_so(tmp_path: Path) -> None:
+    for text in ("", "\n\n"):
+        (tmp_path / "x.csv").write_text(text)
+        with pytest.raises(InputError, match="the file is empty"):
+            read_profile(tmp_path / "x.csv")
+
+
 def test_a_quotation_mark_and_rows_run_together_are_told() -> None:
     text = table(perceptron_rows() * 3)
     lines = text.splitlines(keepends=True)

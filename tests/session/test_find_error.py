@@ -30,6 +30,7 @@ from tbuda_lab.widgets.handlers.session_hub import hub_of
 from tests.faults.judge import clean, session_with, try_fault
 from tests.faults.models import make
 from tests.faults.plant import Fault, with_netlist
+from tests.frontend.ops_zoo import Fn
 
 FELT = [
     ("gated", "swapped operand"),
@@ -255,6 +256,15 @@ def test_values_that_no_op_has_are_refused(goldens: Any, text: str) -> None:
     session, _ = two_layers()
     with pytest.raises(InputError, match=text):
         session.find_error(goldens=goldens)
+
+
+def test_outputs_that_are_no_numbers_are_told() -> None:
+    """They have no error; a model without an error is given no advice."""
+    session = Session(Fn(lambda x: (x - 0.5).log()), (torch.linspace(0, 1, 64).reshape(1, 2, 32),), "n150")
+    report = session.find_error()
+    assert report.not_finite == 0.5 and "50.0% of what the model itself gives is NaN" in str(report)
+    nothing = session.find_error(inputs=(torch.full((1, 2, 32), np.nan),))
+    assert nothing.not_finite == 1 and "give it" not in str(nothing)
 
 
 @pytest.mark.parametrize("bound", [0, 1.5, float("nan"), "a"])

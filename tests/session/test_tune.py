@@ -6,15 +6,17 @@ import dataclasses
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.formats import DataFormat
-from tbuda_lab.core.options import CompileOptions
+from tbuda_lab.core.options import CompileOptions, PrecisionRule
 from tbuda_lab.core.session import Session
-from tbuda_lab.core.session.tune import MOST_LISTED
+from tbuda_lab.core.session.tune import MOST_LISTED, FormatChange, FrontierPoint, TunedFormats, parse_target
+from tbuda_lab.core.verification import measure_error
 
 
 def session() -> Session:
@@ -123,3 +125,14 @@ def test_a_target_of_another_measure_holds_and_says_what_decided() -> None:
     model, inputs = own.model, own.sample_inputs
     with_it = Session(model, inputs, "wormhole_b0", beyond, name=own.name).verify(mode="device")
     assert min(c.pcc for c in with_it) < tuned.pcc_after
+
+
+def test_changes_that_hold_and_make_nothing_faster_are_told_from_those_that_do_not_hold() -> None:
+    """Of five changes three hold, and none is faster: the fourth and fifth decided."""
+    error = measure_error("y", np.ones(4), np.array([1.0, 1, 1, 1.01]))
+    points = [FrontierPoint(n, 100.0 + n, error, n <= 3) for n in (0, 3, 5)]
+    left = tuple(FormatChange(f"op{k}", "8-bit weights", PrecisionRule("why"), 0.0, 1.0) for k in range(5))
+    tuned = TunedFormats((), left, 0.9, 0.9, 100.0, 100.0, (), tuple(points), parse_target("relative<=0.01"))
+    assert tuned.deciding == ("op3", "op4")
+    assert "relative 0.005 -> 0.005" in str(tuned) and "PCC" not in str(tuned)
+    assert "it holds with 3, but those that are left make nothing faster" in str(tuned)

@@ -157,6 +157,8 @@ class _Reader:
 
     def _columns(self, cells: list[str]) -> _Columns:
         header = tuple(c.strip() for c in cells)
+        if not any(header):
+            raise InputError(f"{self.name}, row 1: the file is empty; a profile begins with the names of its columns")
         self.header = header
         at = {name: k for k, name in reversed(list(enumerate(header)))}
         if CODE not in at or not any(name in at for name in TIMES):
@@ -303,7 +305,7 @@ class _Numbers:
         if text in ("", "-"):
             return None
         try:
-            value = float(text)
+            value = math.nan if "_" in text else float(text)
         except ValueError:
             value = math.nan
         if not math.isfinite(value) or value < 0 or value > 1e18:

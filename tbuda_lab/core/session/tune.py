@@ -141,10 +141,15 @@ class TunedFormats:
 
     @property
     def first_left(self) -> tuple[FormatChange, ...]:
-        """The changes that were the first with which it did not hold; () where all were taken."""
-        taken = len(self.changes)
-        failed = min((p.changes for p in self.points if not p.holds and p.changes > taken), default=taken)
-        return self.left[: failed - taken]
+        """The changes that were the first with which it did not hold; () where it holds with all."""
+        taken, held = len(self.changes), self._held
+        failed = min((p.changes for p in self.points if not p.holds and p.changes > held), default=held)
+        return self.left[held - taken : failed - taken]
+
+    @property
+    def _held(self) -> int:
+        """With how many changes it holds at most; those beyond the ones taken make nothing faster."""
+        return max((p.changes for p in self.points if p.holds), default=len(self.changes))
 
     @property
     def deciding(self) -> tuple[str, ...]:
@@ -181,10 +186,17 @@ class TunedFormats:
         return [*lines, *([f"  and {more} more: .changes has all of them"] if more > 0 else [])]
 
     def _head(self) -> str:
+        measure = f"PCC {self.pcc_before:.6f} -> {self.pcc_after:.6f}"
+        if self.target is not None and self.target.measure != "pcc" and self.points:
+            last = next(p for p in self.points if p.changes == len(self.changes))
+            before, after = (self.target.value(p.error) for p in (self.points[0], last))
+            measure = f"{self.target.measure} {before:.3g} -> {after:.3g}"
         head = (
-            f"{len(self.changes)} of {len(self.changes) + len(self.left)} changes taken: PCC {self.pcc_before:.6f} -> "
-            f"{self.pcc_after:.6f}, cycles per input {self.cycles_before:,.0f} -> {self.cycles_after:,.0f}"
+            f"{len(self.changes)} of {len(self.changes) + len(self.left)} changes taken: {measure}, cycles per input "
+            f"{self.cycles_before:,.0f} -> {self.cycles_after:,.0f}"
         )
+        if self._held > len(self.changes):
+            head += f"; it holds with {self._held}, but those that are left make nothing faster"
         causes = ", ".join(f"{change.level} at {change.op}" for change in self.first_left[:4])
         decided = [f"decided by {causes}: with that {self.target or 'it'} does not hold"] if causes else []
         return "\n".join([head, *decided])

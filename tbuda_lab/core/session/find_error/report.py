@@ -45,7 +45,8 @@ class ErrorReport:
     of the traced graph that it is of; nodes: ops that it stands for, between it and what is right before it. location:
     its line in the user's model; tile: the first one that is off. outputs: of the last stage that was run against the
     reference. ops: in schedule order, where a netlist was run. costs: of formats, largest first. error: of the
-    outputs, relative L2. checked: stages that were looked at."""
+    outputs, relative L2. checked: stages that were looked at. not_finite: share of the model's own outputs that is
+    NaN or infinite, of which the errors say nothing."""
 
     stage: str
     op: str
@@ -59,6 +60,7 @@ class ErrorReport:
     error: float
     checked: tuple[str, ...]
     reason: str = ""
+    not_finite: float = 0.0
 
     @property
     def right(self) -> bool:
@@ -70,7 +72,9 @@ class ErrorReport:
             line = f" ({self.location})" if self.location else ""
             return f"{self.op or 'the outputs'}{line}{tile}: first wrong at `{self.stage}`; {self.reason}"
         text = f"right everywhere ({', '.join(self.checked)}); relative error of the outputs {self.error:.3g}"
-        if self.costs:
+        if self.not_finite:
+            text += f"; {self.not_finite:.1%} of what the model itself gives is NaN or infinite, and has no error"
+        if self.costs and self.error > 0:
             worst = self.costs[0]
             if worst.share >= WORTH * self.error:
                 advice = f": give it {worst.instead}" if worst.instead else ""

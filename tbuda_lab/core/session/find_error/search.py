@@ -435,7 +435,13 @@ class _Search:
             self.error,
             tuple(s for s in STAGES if s in checked),
             found.reason,
+            self._not_finite(),
         )
+
+    def _not_finite(self) -> float:
+        values = [v for v in (self._eager or self._passed_outputs()).values() if v.is_floating_point()]
+        total = sum(v.numel() for v in values)
+        return sum(int((~v.isfinite()).sum()) for v in values) / total if total else 0.0
 
 
 def _is_wide(df: DataFormat | None) -> bool:
