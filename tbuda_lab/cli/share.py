@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from tbuda_lab.cli.bringup import compile_session
 from tbuda_lab.cli.request import read_request, target_arguments
+from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.files import atomic_file
 
 
@@ -34,7 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="find the op that is wrong, and the stage where it goes wrong first",
         description="Compares stage after stage: traced graph, passes, lowering, netlist without rounding, with "
         "formats and, with --mode device, as the machine rounds. Exit code 0: right "
-        "everywhere; 1: an op is wrong.",
+        "everywhere; 1: an op is wrong; 2: it cannot be looked for.",
     )
     target_arguments(bisect)
     bisect.add_argument("--mode", choices=("golden", "device"), default="golden", help="how far to go")
@@ -74,11 +76,15 @@ def run_share(arguments: argparse.Namespace) -> int:
 
 
 def run_bisect(arguments: argparse.Namespace) -> int:
-    """Print where it goes wrong first; 1 where it does."""
+    """Print where it goes wrong first; 1 where it does, 2 where it cannot be looked for."""
     from tbuda_lab.core.session.find_error.report import WORTH
 
-    session = compile_session(read_request(arguments), not arguments.no_cache)
-    report = session.find_error(mode=arguments.mode, goldens=arguments.goldens, min_pcc=arguments.pcc)
+    try:
+        session = compile_session(read_request(arguments), not arguments.no_cache)
+        report = session.find_error(mode=arguments.mode, goldens=arguments.goldens, min_pcc=arguments.pcc)
+    except TbudaError as error:
+        print(f"tbuda: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
     print(report)
     worst = sorted(report.ops, key=lambda op: -op.isolated.relative_l2)[: max(0, arguments.ops)]
     if worst:

@@ -18,7 +18,9 @@ from tbuda_lab.cli import main
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
+from tbuda_lab.core.graph import Edge
 from tbuda_lab.core.netlist.schema import Netlist
+from tbuda_lab.core.ops import Relu
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session import FormatOp, Session
@@ -29,7 +31,7 @@ from tbuda_lab.sim.kernels import eltwise
 from tbuda_lab.widgets.handlers.session_hub import hub_of
 from tests.faults.judge import clean, session_with, try_fault
 from tests.faults.models import make
-from tests.faults.plant import Fault, with_netlist
+from tests.faults.plant import Fault, faults, planted, with_netlist
 from tests.frontend.ops_zoo import Fn
 
 FELT = [
@@ -256,6 +258,66 @@ def test_values_that_no_op_has_are_refused(goldens: Any, text: str) -> None:
     session, _ = two_layers()
     with pytest.raises(InputError, match=text):
         session.find_error(goldens=goldens)
+
+
+class Masked(nn.Module):
+    """Scores with a finite mask, beside which a difference of theirs is small."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(64, 64) for _ in range(3))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        scores = 3 * self.q(x) @ self.k(x).transpose(-1, -2) / 8 + mask
+        return scores.softmax(-1) @ self.v(x)
+
+
+@pytest.mark.parametrize("never", [-1e4, -1e9, torch.finfo(torch.float32).min, -np.inf])
+@pytest.mark.parametrize("kind", ["wrong TM", "lost bias"])
+def test_a_mask_hides_no_fault(never: float, kind: str) -> None:
+    torch.manual_seed(2)
+    sample = torch.randn(1, 48, 64), torch.triu(torch.full((1, 48, 48), never), 1)
+    model = Masked().eval()
+    session = Session(model, sample, "n150", cache=False)
+    planted_in = {"wrong TM": "k.matmul", "lost bias": "q.matmul"}[kind]
+    every = faults(session.compile())
+    fault = next(f for f in every if (f.kind, f.stage, f.op) == (kind, "lowered", planted_in))
+    faulty = Session(model, sample, "n150", cache=False)
+    with planted(fault):
+        faulty.compile()
+    report = faulty.find_error()
+    assert (report.stage, report.op) == ("lowered", planted_in), str(report)
+    scores = session.find_error(goldens={session.trace().outputs[0].sources[0]: np.zeros((1, 48, 64))})
+    assert not scores.right
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_models_in_halves_are_clean(half: torch.dtype, mixed: bool) -> None:
+    """Their own rounding, which the traced graph has not, is no fault."""
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(64, 64).to(half), nn.GELU(), nn.Linear(64, 32).to(half)).eval()
+    model = (
+        nn.Sequential(Fn(lambda x: x.to(half)), layers, Fn(lambda x: x.float()), nn.Softmax(-1)) if mixed else layers
+    )
+    session = Session(model, (torch.randn(1, 40, 64, dtype=torch.float32 if mixed else half),), "n150", cache=False)
+    assert session.find_error().right and session.find_error(mode="device").right
+    assert session.tune("relative<=0.5").points
+
+
+def test_a_fault_of_the_trace_before_a_part_of_the_host() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), Fn(lambda x: x.sort(-1).values), nn.Linear(64, 64)).eval()
+    sample = (torch.randn(1, 32, 64),)
+    clean_session = Session(model, sample, "n150", cache=False)
+    assert clean_session.find_error().right and clean_session.compile().chain is not None
+    session = Session(model, sample, "n150", cache=False)
+    traced = session.trace()
+    relu = next(n for n in traced.ops if isinstance(n.op, Relu))
+    for node in traced:
+        node.inputs = tuple(Edge(relu.sources[0]) if e.source == relu.name else e for e in node.inputs)
+    report = session.find_error()
+    assert report.stage == "traced" and "sort" in report.op, str(report)
 
 
 def test_outputs_that_are_no_numbers_are_told() -> None:

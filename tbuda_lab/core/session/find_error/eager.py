@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tbuda_lab.core.frontend.eager import classes_kept, own_copy
 from tbuda_lab.core.graph import Graph, NodeKind
+from tbuda_lab.core.session.find_error.graphs import unmasked
 
 Tensor = torch.Tensor
 _CLOSE = 2e-4
@@ -47,6 +48,9 @@ class Fingerprints:
         weights = self._weights.get(flat.size)
         if weights is None:
             weights = self._weights[flat.size] = np.random.default_rng(flat.size).random(flat.size, np.float32)
+        rest = unmasked(flat)
+        if rest is not None:  # beside a mask nothing else would show
+            flat = np.where(rest, flat, np.sign(flat) * 2 * np.abs(flat[rest]).max())
         size = float(np.sqrt(np.vdot(flat, flat)))
         if not np.isfinite(size):
             flat = np.nan_to_num(flat, nan=1.0, posinf=2.0, neginf=3.0).clip(-1e15, 1e15)

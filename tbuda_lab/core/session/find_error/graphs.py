@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from tbuda_lab.core.graph import TILE, Graph, Node, NodeKind
@@ -75,17 +76,44 @@ class _Over(Mapping[str, Tensor]):
 
 def relative_error(expected: Tensor, got: Tensor) -> float:
     """Length of the difference over that of what is expected; inf where one has NaN or infinities that the other has
-    not."""
-    both = [t if t.is_floating_point() else t.double() for t in (expected, got)]  # squares of integers overflow
-    a, b = (t.detach().numpy().reshape(-1) for t in both)
+    not. Of scores behind a finite mask that of what the mask leaves, if it is larger: -10,000 hides all else.
+    """
+    a, b = (_floats(t) for t in (expected, got))
+    error = _relative(a, b)
+    rest = unmasked(a)
+    return error if rest is None else max(error, _relative(a[rest], b[rest]))
+
+
+def _floats(value: Tensor) -> npt.NDArray[np.floating]:
+    """Flat. Squares of integers would overflow, and NumPy has no bfloat16."""
+    plain = value.dtype in (torch.float32, torch.float64, torch.float16)
+    return (value if plain else value.double()).detach().reshape(-1).numpy()
+
+
+MASK, APART = 1e3, 64.0
+"""Numbers of at least this size that are all within a factor of 2, and so many times larger than all others, are a
+mask's: of scores, `finfo.min` or -10,000 and what was added to it."""
+
+
+def unmasked(values: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_] | None:
+    """Where no mask lies; None where there is none, or nothing else."""
+    size = np.abs(values)
+    largest = size.max(initial=0.0)
+    if not MASK <= largest < np.inf:
+        return None
+    rest = size < largest / 2
+    return rest if 0 < size.max(initial=0.0, where=rest) <= largest / APART else None
+
+
+def _relative(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]) -> float:
     with np.errstate(invalid="ignore", over="ignore"):  # of infinities, which are looked at below
         difference = a - b
-    length, off = float(np.sqrt(np.vdot(a, a))), float(np.sqrt(np.vdot(difference, difference)))
+        length, off = float(np.sqrt(np.vdot(a, a))), float(np.sqrt(np.vdot(difference, difference)))
     if not (np.isfinite(length) and np.isfinite(off)):
         finite = np.isfinite(a) & np.isfinite(b)
         if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
             return float("inf")
-        a, difference = a[finite].astype(np.float64), (a[finite] - b[finite]).astype(np.float64)
+        a, difference = a[finite].astype(np.float64), a[finite].astype(np.float64) - b[finite].astype(np.float64)
         length, off = float(np.sqrt(a @ a)), float(np.sqrt(difference @ difference))
     return off / length if length > 1e-30 else off
 

@@ -135,7 +135,7 @@ class _Search:
     ) -> None:
         self.model, self.result, self.min_pcc, self.goldens = model, result, min_pcc, goldens
         self.sample, self._runners = sample, runners
-        self.graph: Graph = result.graph if result.chain is None else result.chain.device
+        self.graph: Graph = result.graph
         whole = next(iter(elements(result.graph, frontend.feeds(result.graph, sample))))
         self.whole_feed = whole
         self.feed: dict[str, Tensor] = dict(result.device_feeds(whole))
@@ -146,11 +146,12 @@ class _Search:
 
     @functools.cached_property
     def _traced(self) -> GraphRun:
-        return self._nd_run(self.graph)
+        """With what the host runs."""
+        return self._nd_run(self.graph, self.whole_feed)
 
     @functools.cached_property
     def _passed(self) -> GraphRun:
-        return self._nd_run(self.result.passed)
+        return self._nd_run(self.result.passed, self.feed)
 
     @functools.cached_property
     def _lowered(self) -> GraphRun:
@@ -166,10 +167,11 @@ class _Search:
 
         return GraphRun(self.result.lowered, step)
 
-    def _nd_run(self, graph: Graph) -> GraphRun:
+    @staticmethod
+    def _nd_run(graph: Graph, feed: Mapping[str, Tensor]) -> GraphRun:
         def step(node: Node, values: Values) -> Tensor:
             with torch.no_grad():
-                return node_value(graph, node, values, self.feed, torch.float32)  # type: ignore[arg-type]
+                return node_value(graph, node, values, feed, torch.float32)  # type: ignore[arg-type]
 
         return GraphRun(graph, step)
 
@@ -191,11 +193,12 @@ class _Search:
             if name not in goldens:
                 continue
             error = measure_error(name, run.values[name].double().numpy(), goldens[name].astype(np.float64))
+            relative = relative_error(run.values[name], torch.from_numpy(goldens[name]))
             own = rounding[name].relative_l2 if name in rounding else 0.0
             allowed = max(GOLDEN_FLOOR, GOLDEN_SLACK * own)
-            if not error.relative_l2 <= allowed:
+            if not relative <= allowed:
                 text = (
-                    f"its value is not the golden's: relative error {error.relative_l2:.3g}, pcc {error.pcc:.6g}, "
+                    f"its value is not the golden's: relative error {relative:.3g}, pcc {error.pcc:.6g}, "
                     f"largest {error.max_abs:.3g} ({error.ulps:.2g} ulps); formats explain {allowed:.2g}. If the model "
                     "is right, what was given is wrong, there first"
                 )
@@ -213,9 +216,9 @@ class _Search:
 
     def _run_module(self, prints: Fingerprints | None = None) -> dict[str, Tensor]:
         """What the module gives, run eagerly, by the outputs of the traced graph; {} where the two cannot be laid side
-        by side: it is no torch module, or the host runs a part of it."""
+        by side, as it is no torch module."""
         module = self.model
-        if not isinstance(module, torch.nn.Module) or self.result.chain is not None:
+        if not isinstance(module, torch.nn.Module):
             return {}
         bound = bind(module.forward, self.sample)
         if bound.microbatch > 1 and all(v.shape[:1] == (1,) for v in self.whole_feed.values() if v.dim() > 1):
@@ -270,7 +273,7 @@ class _Search:
             if e.is_floating_point()
             and (
                 e.numel() != values[n].numel()
-                or relative_error(e.reshape(values[n].shape), values[n]) > TOLERANCE["traced"]
+                or relative_error(e.reshape(values[n].shape), values[n]) > self._tolerance_of_trace()
             )
         ]
         if not wrong:
@@ -278,6 +281,12 @@ class _Search:
         prints = Fingerprints()
         self._run_module(prints)
         return self._blame_traced(prints, wrong, self._eager)
+
+    def _tolerance_of_trace(self) -> float:
+        """The trace is evaluated in float32; the module rounds to the types of its own weights."""
+        stored = (*self.model.parameters(), *self.model.buffers())
+        coarsest = max((torch.finfo(t.dtype).eps for t in stored if t.is_floating_point()), default=0.0)
+        return max(TOLERANCE["traced"], 4 * coarsest)
 
     def _blame_traced(self, prints: Fingerprints, wrong: Sequence[str], expected: Values) -> _Found:
         name = unseen(self.graph, self._traced.values, prints, wrong) or wrong[0]
