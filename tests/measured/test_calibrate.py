@@ -115,6 +115,12 @@ def test_the_packaged_table_says_how_far_it_can_be_trusted() -> None:
     assert all(len(k.coefficients) == 7 and min(k.coefficients) >= 0 for k in packaged.kernels.values())
 
 
+def test_one_run_under_two_names_is_refused() -> None:
+    """A file that is left out of the fit would stay in it."""
+    with pytest.raises(InputError, match=r"a\.csv and b\.csv hold the same ops"):
+        calibrate_kernels([profile("a.csv", 1), profile("c.csv", 2), profile("b.csv", 1)])
+
+
 def test_the_order_of_the_files_changes_nothing() -> None:
     many = [
         read_ops_perf_text(
@@ -179,9 +185,9 @@ def test_no_roof_counts_what_an_op_does_not_touch(
 
 def test_the_command_prints_and_writes_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = []
-    for name in ("a.csv", "b.csv"):
+    for name, start in (("a.csv", 5000), ("b.csv", 5100)):
         (tmp_path / name).write_text(
-            table([op("Matmul", 5000 + k, [(32 * k, 64), (64, 64)], (32 * k, 64)) for k in (1, 2, 4)])
+            table([op("Matmul", start + k, [(32 * k, 64), (64, 64)], (32 * k, 64)) for k in (1, 2, 4)])
         )
         paths.append(str(tmp_path / name))
     out = tmp_path / "my.yaml"

@@ -10,6 +10,7 @@ kernels those count more that ran often.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -49,7 +50,11 @@ class _Run:
 
 def calibrate_kernels(profiles: Sequence[MeasuredProfile], name: str = "ttnn") -> KernelTable:
     """The table fitted to all profiles, with errors on profiles left out. Raises `InputError` where nothing can be
-    fitted: fewer than one op with a time, shapes and cores."""
+    fitted: fewer than one op with a time, shapes and cores; and for two profiles of the same ops and times, of which
+    one would not be left out of the fit."""
+    for one, other in itertools.combinations(profiles, 2):
+        if one.ops == other.ops:
+            raise InputError(f"{one.name} and {other.name} hold the same ops and times; give one of them")
     runs = [runs_of(p) for p in profiles]
     everything = [run for each in runs for run in each]
     if not everything:
