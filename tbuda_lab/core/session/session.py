@@ -179,9 +179,10 @@ class Session(CompileSession):
 
         The errors that cheaper forms of each op add are measured on its tensors for one sample (`inputs`, by default
         the sample inputs); candidates are ranked by error per cycle saved, and the longest beginning of that ranking
-        that holds is found by compiling and running it. progress(step, about how many) is called before each trial;
-        `cancel` (the event, or `Session.cancel`) ends it with `Cancelled`, and nothing is changed. Raises `InputError`
-        where the formats there are do not hold `min_pcc`.
+        that holds is found by compiling and running it, as the machine rounds (`verify(mode="device")`; the default of
+        `verify` and `find_error` is golden mode, which rounds less). progress(step, about how many) is called before
+        each trial; `cancel` (the event, or `Session.cancel`) ends it with `Cancelled`, and nothing is changed. Raises
+        `InputError` where the formats there are do not hold `min_pcc`.
         """
         if not (isinstance(min_pcc, int | float) and 0 < min_pcc <= 1):
             raise InputError(f"min_pcc is a correlation above 0 and at most 1, not {min_pcc!r}")
