@@ -175,6 +175,12 @@ class _Reader:
             tuple(f"OUTPUT_{n}" for kind, n in names if kind == "OUTPUT"),
         )
 
+    def _note_length(self, cells: Sequence[str], row: int) -> None:
+        if len(cells) < len(self.header):
+            self.note(row, "profile-row", f"it is cut: {len(cells)} of {len(self.header)} cells")
+        elif any(cells[len(self.header) :]):
+            self.note(row, "profile-row", f"it has {len(cells)} cells of {len(self.header)}: two rows run together?")
+
     def _row(self, cells: list[str], row: int, columns: _Columns) -> None:
         def cell(name: str) -> str:
             place = columns.at.get(name)
@@ -188,10 +194,7 @@ class _Reader:
         if not code:
             self.note(row, "profile-row", f"it has no {CODE}; it is left out")
             return
-        if len(cells) < len(self.header):
-            self.note(row, "profile-row", f"it is cut: {len(cells)} of {len(self.header)} cells")
-        elif any(cells[len(self.header) :]):
-            self.note(row, "profile-row", f"it has {len(cells)} cells of {len(self.header)}: two rows run together?")
+        self._note_length(cells, row)
         number = _Numbers(self, row, cell)
         if any(word in cell("OP TYPE").lower() for word in _HOST) and not any(map(cell, TIMES)):
             self.host_ops += 1

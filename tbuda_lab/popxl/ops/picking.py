@@ -223,7 +223,6 @@ def onehot(t: Tensor, num_classes: Tensor, values: Tensor, axis: int) -> Tensor:
 
 def _loss_shape(probs: Tensor, labels: Tensor, reduction: str) -> tuple[int, ...]:
     need_tensor("probs", probs)
-    need_tensor("probs", probs)
     need_tensor("labels", labels)
     if reduction not in REDUCTIONS:
         raise ValueError(f"reduction is one of {', '.join(REDUCTIONS)}, not {reduction!r}")

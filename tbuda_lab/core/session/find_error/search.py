@@ -187,7 +187,11 @@ class _Search:
         """The first op, in the graph's order, whose value from outside is off by more than formats explain."""
         run = self._traced
         goldens = of_elements(self.goldens, {n: tuple(v.shape) for n, v in run.values.items()})
-        rounding = {traced_name(self.graph, str(self._source(o.op))): o.accumulated for o in self._rounding_errors()}
+        lowered = self.result.lowered
+        rounding = {
+            traced_name(self.graph, str(lowered[o.op].attrs.get("source", o.op))): o.accumulated
+            for o in op_errors(self.result, self._run("golden"), self._lowered)
+        }
         for node in self.graph.topological():
             name = node.name
             if name not in goldens:
@@ -205,14 +209,6 @@ class _Search:
                 tile = first_tile(goldens[name], run.values[name].double().numpy())
                 return _Found(name, (name,), tile, text)
         return None
-
-    def _source(self, op: str) -> object:
-        node = self.result.lowered[op]
-        return node.attrs.get("source", node.name)
-
-    def _rounding_errors(self) -> tuple[OpError, ...]:
-        """What this session's own formats make of every op, as far as its run of the netlist shows it."""
-        return op_errors(self.result, self._run("golden"), self._lowered)
 
     def _run_module(self, prints: Fingerprints | None = None) -> dict[str, Tensor]:
         """What the module gives, run eagerly, by the outputs of the traced graph; {} where the two cannot be laid side
