@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.cli import tti
 from tbuda_lab.cli.output import epoch_table, output_folder, print_comparisons, summary
-from tbuda_lab.cli.request import RECORD, CompileRequest, read_record, read_request, target_arguments
+from tbuda_lab.cli.request import NETLIST, RECORD, CompileRequest, read_record, read_request, target_arguments
 from tbuda_lab.cli.target import is_image, read_tensors, split_target
 from tbuda_lab.core.errors import InputError, ModelError, OverrideError
 from tbuda_lab.core.files import atomic_file
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tbuda_lab.core.compiler import CompileResult
     from tbuda_lab.core.session import Session
 
-NETLIST = "netlist.yaml"
 RESULTS = (
     RECORD,
     NETLIST,
@@ -116,8 +115,7 @@ def run_run(arguments: argparse.Namespace) -> int:
     request = read_request(arguments)
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(atomic_file(arguments.outputs)) if arguments.outputs else None
-        session = compile_session(request, not arguments.no_cache)
-        _check_unchanged(session, Path(arguments.target))
+        session = open_session(arguments, request)
         sample = read_inputs(arguments.inputs, session) if arguments.inputs else session.sample_inputs
         got, passed = run_and_compare(session, sample, arguments.pcc, arguments.mode)
         if file is not None:
@@ -140,8 +138,7 @@ def run_report(arguments: argparse.Namespace) -> int:
         return 0
     request = read_request(arguments)
     with atomic_file(arguments.out) as file:
-        session = compile_session(request, not arguments.no_cache)
-        _check_unchanged(session, Path(arguments.target))
+        session = open_session(arguments, request)
         if arguments.plots is not None:
             from tbuda_lab.widgets.pictures.plots import write_plots
 
@@ -151,13 +148,21 @@ def run_report(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# -- shared with `tbuda demo` -----------------------------------------------------------------------------------------
+# -- shared with other commands ---------------------------------------------------------------------------------------
 def compile_session(request: CompileRequest, cache: bool = True) -> Session:
     """Open the session and compile it, naming each stage on stderr when a person watches."""
     session = request.session(cache)
     if sys.stderr.isatty():
         session.on("stage", _announce)
     _check_targets(session)
+    return session
+
+
+def open_session(arguments: argparse.Namespace, request: CompileRequest) -> Session:
+    """`compile_session` of a command's target, which of a compiled folder has to give what is in it. Raises
+    `ModelError` where the model's file has changed."""
+    session = compile_session(request, not arguments.no_cache)
+    _check_unchanged(session, Path(arguments.target))
     return session
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tbuda_lab.cli.bringup import compile_session
+from tbuda_lab.cli.bringup import open_session
 from tbuda_lab.cli.request import COMPILE_FLAGS, read_request, target_arguments
 from tbuda_lab.cli.target import is_image
 from tbuda_lab.core.errors import ModelError
@@ -91,7 +91,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 def _open(arguments: argparse.Namespace) -> Session:
     if arguments.edits is None:
-        return compile_session(read_request(arguments), not arguments.no_cache)
+        return open_session(arguments, read_request(arguments))
     return edited_session(arguments, arguments.edits)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import os
 import re
 import sys
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 RECORD = "compile.json"
 """The file of a compiled folder that says what was asked for."""
+NETLIST = "netlist.yaml"
+"""Its netlist."""
 
 
 COMPILE_FLAGS = (
@@ -241,6 +244,7 @@ def read_request(arguments: argparse.Namespace) -> CompileRequest:
         split_target(arguments.target)
         return CompileRequest(arguments.target, **named)
     record = read_record(folder)
+    _check_netlist(folder, record)
     if named:
         flags = ", ".join("--" + key.replace("_", "-") for key in named)
         raise ModelError(f"{folder} was compiled already: {flags} would change that; compile FILE.py:FUNCTION again")
@@ -271,6 +275,17 @@ def read_record(folder: Path) -> dict[str, Any]:
     except InputError as error:
         raise ModelError(f"{error}; compile again") from None
     return record
+
+
+def _check_netlist(folder: Path, record: dict[str, Any]) -> None:
+    """What a folder stands for is compiled again, so its netlist must be the one written. Raises `ModelError`."""
+    netlist = folder / NETLIST
+    if not netlist.is_file() or hashlib.sha256(netlist.read_bytes()).hexdigest() != record.get("netlist_sha256"):
+        raise ModelError(
+            f"{netlist} is not what `tbuda compile` wrote: it was edited, or is gone, and the model would be taken in "
+            f"its place; `tbuda netlist run {netlist}` runs an edited netlist, "
+            "`tbuda compile FILE.py:FUNCTION` writes it anew"
+        )
 
 
 def _check_request(request: Any, where: str) -> None:

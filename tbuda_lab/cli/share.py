@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tbuda_lab.cli.bringup import compile_session
+from tbuda_lab.cli.bringup import open_session
 from tbuda_lab.cli.request import read_request, target_arguments
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.files import atomic_file
@@ -63,7 +63,7 @@ def run_share(arguments: argparse.Namespace) -> int:
 
     request = read_request(arguments)
     with atomic_file(arguments.out) as file:
-        session = compile_session(request, not arguments.no_cache)
+        session = open_session(arguments, request)
         if arguments.profile is not None:
             session.load_profile(arguments.profile)
         tables = shared_tables(session, max(1, arguments.edits), arguments.seconds)
@@ -80,7 +80,7 @@ def run_bisect(arguments: argparse.Namespace) -> int:
     from tbuda_lab.core.session.find_error.report import WORTH
 
     try:
-        session = compile_session(read_request(arguments), not arguments.no_cache)
+        session = open_session(arguments, read_request(arguments))
         report = session.find_error(mode=arguments.mode, goldens=arguments.goldens, min_pcc=arguments.pcc)
     except TbudaError as error:
         print(f"tbuda: {type(error).__name__}: {error}", file=sys.stderr)

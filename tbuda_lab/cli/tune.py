@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tbuda_lab.cli.bringup import compile_session, write_results
+from tbuda_lab.cli.bringup import open_session, write_results
 from tbuda_lab.cli.output import epoch_table, output_folder, summary
 from tbuda_lab.cli.request import read_request, target_arguments
 from tbuda_lab.cli.target import changed_settings, is_image
@@ -80,7 +80,7 @@ def run_tune(arguments: argparse.Namespace) -> int:
     islands = _islands(arguments)
     request = read_request(arguments)
     with output_folder(arguments.out) as folder:
-        session = compile_session(request, not arguments.no_cache)
+        session = open_session(arguments, request)
         last_report = [time.monotonic()]
 
         def tell(stage: str, fraction: float) -> None:

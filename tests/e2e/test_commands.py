@@ -75,14 +75,43 @@ def test_run_below_the_bar_fails(target: str, capsys: pytest.CaptureFixture[str]
     assert "FAIL: lowest PCC" in capsys.readouterr().out
 
 
-def test_run_of_a_compiled_folder(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_of_a_compiled_folder(target: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["compile", target, "--df", "Float32", "--out", str(out)]) == 0
     assert main(["run", str(out), "--pcc", "0.9999"]) == 0
-    (tmp_path / "model.py").write_text(GOOD.replace("96", "160"))
+
+
+OF_A_FOLDER: dict[str, list[str]] = {
+    "run": ["run", "DIR"],
+    "report": ["report", "DIR", "--out", "OUT"],
+    "bisect": ["bisect", "DIR"],
+    "share": ["share", "DIR", "--out", "OUT", "--seconds", "1"],
+    "tune": ["tune", "DIR", "--out", "OUT", "--steps", "1"],
+    "export": ["export", "netlist", "DIR", "--out", "OUT"],
+}
+"""Commands that compile what a folder was compiled from."""
+
+
+@pytest.mark.parametrize("changed", ["model", "netlist", "no netlist"])
+@pytest.mark.parametrize("words", OF_A_FOLDER.values(), ids=list(OF_A_FOLDER))
+def test_a_folder_is_what_was_compiled(
+    words: list[str], changed: str, target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, result = tmp_path / "out", tmp_path / "result"
+    assert main(["compile", target, "--df", "Float32", "--out", str(out)]) == 0
+    netlist = out / "netlist.yaml"
+    if changed == "model":
+        (tmp_path / "model.py").write_text(GOOD.replace("96", "160"))
+    elif changed == "netlist":
+        netlist.write_text(netlist.read_text().replace("relu", "gelu"))
+    else:
+        netlist.unlink()
     capsys.readouterr()
-    assert main(["run", str(out)]) == 1
-    assert "has changed since it was compiled" in capsys.readouterr().err
+    given = {"DIR": str(out), "OUT": str(result)}
+    assert main([given.get(word, word) for word in words]) in (1, 2)
+    error = capsys.readouterr().err
+    expected = "has changed since it was compiled" if changed == "model" else "is not what `tbuda compile` wrote"
+    assert "ModelError" in error and expected in error and not result.exists()
 
 
 def test_report_is_one_page_that_asks_nobody(target: str, tmp_path: Path) -> None:
