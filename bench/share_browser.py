@@ -78,8 +78,9 @@ def _dragged(page: Any, op: str) -> str:
         part = step / STEPS
         page.mouse.move(x - box["width"] * part, y - box["height"] * part, steps=4)
         page.wait_for_timeout(200)
-        if page.locator("[data-tb-view=grid] .tb-tag:not([hidden])[data-tb-verdict=LEGAL]").count() == 0:
-            continue
+        tag = page.locator("[data-tb-view=grid] .tb-tag:not([hidden])[data-tb-verdict=LEGAL] b")
+        if tag.count() == 0 or "→" not in tag.first.inner_text():
+            continue  # not legal, or the shape that it has
         page.mouse.up()
         page.wait_for_selector("[data-tb-view=grid] [data-tb-answer=done]")
         after = tile.get_attribute("aria-label")

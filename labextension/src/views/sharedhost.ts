@@ -33,6 +33,7 @@ interface Change {
 }
 
 interface Made {
+  op: string;
   label: string;
   frame: Frame;
 }
@@ -89,8 +90,16 @@ export class SharedHost extends StaticHost {
 
   private probe(op: string, seq: number): void {
     const table = this.legal.get(op);
-    if (table) this.store!.put(table.patched('legal', [], { seq }));
-    else this.store!.say(false, this.missing(op));
+    if (!table) this.store!.say(false, this.missing(op));
+    else this.store!.put(table.patched('legal', [], { seq, ...this.standing(op, new Legal(table)) }));
+  }
+
+  /** Where the op stands now: a second drag begins from what the first one made. */
+  private standing(op: string, legal: Legal): { grid: Size; start: [number, number] } {
+    const frame = this.made?.op === op ? this.made.frame : this.base!;
+    const at = frame.text('op_name').indexOf(op);
+    const [row, col, rows, cols] = ['op_row', 'op_col', 'op_rows', 'op_cols'].map(column => frame.column(column)[at]!) as [number, number, number, number];
+    return { grid: legal.turn([rows, cols]), start: [row, col] };
   }
 
   private exact(ask: number, edit: Edit): void {
@@ -111,8 +120,8 @@ export class SharedHost extends StaticHost {
     if (!base) return;
     if (hint) {
       const change = hint.spots.flatMap(spot => this.spotChanges(base, spot));
-      this.swap({ label: hint.label, frame: this.withTime(base, change, hint.time[1] - hint.time[0], hint.spots[0]?.[1] ?? -1) }, null);
-      this.answer(hint.time[0], hint.time[1], 'simulated before the page was sent');
+      const frame = this.withTime(base, change, hint.time[1] - hint.time[0], hint.spots[0]?.[1] ?? -1);
+      this.answered({ op: hint.spots[0]?.[0] ?? '', label: hint.label, frame }, hint.time[1], 'simulated before the page was sent');
       return;
     }
     const steps = edit.do === 'many' ? edit.edits : [edit];
@@ -128,8 +137,8 @@ export class SharedHost extends StaticHost {
   /** Resizes and moves by the table of an op. */
   private apply(base: Frame, op: string, legal: Legal, steps: SingleEdit[]): void {
     const at = base.text('op_name').indexOf(op);
-    let size: Size = [base.column('op_rows')[at]!, base.column('op_cols')[at]!];
-    let start: [number, number] = [base.column('op_row')[at]!, base.column('op_col')[at]!];
+    const standing = this.standing(op, legal);
+    let [size, start]: [Size, [number, number]] = [legal.turn(standing.grid), standing.start];
     for (const step of steps) {
       if (step.do === 'resize') size = legal.turn(step.size);
       else if ((step.do === 'move' || step.do === 'place') && step.start) start = step.start;
@@ -160,8 +169,8 @@ export class SharedHost extends StaticHost {
       const nothing = base.strings.indexOf('');
       if (nothing >= 0 && base.has('epoch_limits')) changes.push({ column: 'epoch_limits', at: epoch, value: nothing });
     }
-    this.swap({ label: `${op} ${legal.name(size)} at ${place.join(',')}`, frame: this.withTime(base, changes, after - before, epoch) }, null);
-    this.answer(before, after, BY_TABLE);
+    const label = `${op} ${legal.name(size)} at ${place.join(',')}`;
+    this.answered({ op, label, frame: this.withTime(base, changes, after - before, epoch) }, after, BY_TABLE);
   }
 
   private spotChanges(base: Frame, [op, epoch, row, col, rows, cols]: Spot): Change[] {
@@ -178,9 +187,15 @@ export class SharedHost extends StaticHost {
     return base.patched('ops', all, meta);
   }
 
-  private answer(before: number, after: number, how: string): void {
-    const share = changeText(before, after);
-    this.store!.say(true, `${Math.round(before).toLocaleString('en')} → ${Math.round(after).toLocaleString('en')} cycles per input${share}, ${how}`);
+  /** Shows an edit in place of the one before, and says from which time on: that on the screen. */
+  private answered(made: Made, after: number, how: string): void {
+    const old = this.made;
+    const shown = (old?.frame ?? this.base!).meta;
+    const before = Number(shown['time'] ?? shown['total_cycles']);
+    this.swap(made, null);
+    const instead = old && old.op !== made.op ? `; ${old.label} is taken back: this page holds one edit at a time` : '';
+    const [from, to] = [before, after].map(cycles => Math.round(cycles).toLocaleString('en'));
+    this.store!.say(true, `${from} → ${to} cycles per input${changeText(before, after)}, ${how}${instead}`);
   }
 
   private step(made: Made | null, undone: Made | null): void {
