@@ -50,7 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     calibrate.add_argument("folder", type=Path, metavar="FOLDER", nargs="?")
     calibrate.add_argument("--arch", type=str.lower, choices=_ARCHS, help="needed with FOLDER")
     calibrate.add_argument("--profile", type=Path, nargs="+", metavar="FILE", help="ops_perf_results*.csv of runs")
-    calibrate.add_argument("--kernels", default="ttnn", metavar="NAME", help="name of the table (default %(default)s)")
+    calibrate.add_argument("--kernels", metavar="NAME", help="with --profile: name of the table (default ttnn)")
     calibrate.add_argument("--out", type=Path, metavar="FILE.yaml", help="where to write the coefficients")
     calibrate.set_defaults(handler=run_calibrate)
 
@@ -86,6 +86,8 @@ def run_calibrate(arguments: argparse.Namespace) -> int:
         return _calibrate_profiles(arguments)
     if arguments.folder is None or arguments.arch is None:
         raise InputError("give a FOLDER of measurement CSVs with --arch, or profiles: --profile FILE.csv ...")
+    if arguments.kernels is not None:
+        raise InputError("--kernels names the table of profiles; give --profile FILE.csv ..., or leave it out")
     from tbuda_lab.core.cost import dump_fits
     from tbuda_lab.tools.calibrate import calibrate, group, read_folder
 
@@ -139,11 +141,13 @@ def _calibrate_profiles(arguments: argparse.Namespace) -> int:
 
     if arguments.folder is not None:
         raise InputError(f"{arguments.folder}: give a folder of measurement CSVs or profiles, not both")
+    if arguments.arch is not None:
+        raise InputError(f"--arch {arguments.arch}: of measurement CSVs alone; a profile names its own device")
     profiles = [read_profile(path) for path in arguments.profile]
     for profile in profiles:
         for finding in profile.findings[:5]:
             print(finding, file=sys.stderr)
-    table = calibrate_kernels(profiles, arguments.kernels)
+    table = calibrate_kernels(profiles, arguments.kernels or "ttnn")
     print(f"{'kernel':20} {'runs':>6} {'ops':>5} {'left out':>9}  {'  '.join(f'{c:>8}' for c in COEFFICIENTS)}")
     for key, kernel in sorted(table.kernels.items()):
         error = "" if math.isnan(kernel.left_out) else f"{kernel.left_out:.1%}"

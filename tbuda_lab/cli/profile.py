@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.measured.op_codes import OTHER
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     read.add_argument("file", type=Path, metavar="FILE")
     read.add_argument("--model", metavar="FILE.py:FUNCTION", help="the model that ran")
-    read.add_argument("--device", default="wormhole_b0", metavar="NAME", help="device that the model is placed on")
-    read.add_argument("--kernels", type=Path, metavar="FILE.yaml", help="a table of `tbuda calibrate --profile`")
+    read.add_argument("--device", metavar="NAME", help="with --model: what it is placed on (default: wormhole_b0)")
+    read.add_argument(
+        "--kernels", type=Path, metavar="FILE.yaml", help="with --model: a table of `tbuda calibrate --profile`"
+    )
     read.set_defaults(handler=run_import)
 
 
@@ -40,6 +43,10 @@ def run_import(arguments: argparse.Namespace) -> int:
     """Print the profile, and with a model what each of its ops took."""
     from tbuda_lab.core.measured import read_profile
 
+    if arguments.model is None:
+        idle = [flag for flag in ("--device", "--kernels") if getattr(arguments, flag[2:]) is not None]
+        if idle:
+            raise InputError(f"{' and '.join(idle)}: of a model alone; give --model FILE.py:FUNCTION")
     profile = read_profile(arguments.file)
     for finding in profile.findings[:_SHOWN]:
         print(finding, file=sys.stderr)
@@ -51,7 +58,7 @@ def run_import(arguments: argparse.Namespace) -> int:
         from tbuda_lab.core.session import Session
 
         target = load_target(arguments.model)
-        session = Session(target.module, target.inputs, arguments.device, name=target.name)
+        session = Session(target.module, target.inputs, arguments.device or "wormhole_b0", name=target.name)
         print(overlay_text(session.load_profile(profile, arguments.kernels)))
     return 0
 

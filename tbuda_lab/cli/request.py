@@ -244,10 +244,10 @@ def read_request(arguments: argparse.Namespace) -> CompileRequest:
         split_target(arguments.target)
         return CompileRequest(arguments.target, **named)
     record = read_record(folder)
-    _check_netlist(folder, record)
     if named:
         flags = ", ".join("--" + key.replace("_", "-") for key in named)
         raise ModelError(f"{folder} was compiled already: {flags} would change that; compile FILE.py:FUNCTION again")
+    _check_netlist(folder, record)
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record["request"].items()}
     path, function = fields.pop("target"), ""
     if not is_model_file(path):

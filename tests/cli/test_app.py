@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -81,7 +82,9 @@ def test_request_of_a_compiled_folder(tmp_path: Path, capsys: pytest.CaptureFixt
     """It leads to a Python file of the user's, which is named before it is executed."""
     out = tmp_path / "out"
     out.mkdir()
-    record = {"request": {"target": "../model.py:make", "device": "n150", "harvested_rows": [3], "op_size": ["a=1x1"]}}
+    request_of = {"target": "../model.py:make", "device": "n150", "harvested_rows": [3], "op_size": ["a=1x1"]}
+    record = {"request": request_of, "netlist_sha256": hashlib.sha256(b"devices:").hexdigest()}
+    (out / "netlist.yaml").write_text("devices:")
     (out / "compile.json").write_text(json.dumps(record))
     arguments = build_parser().parse_args(["run", str(out)])
     request = read_request(arguments)

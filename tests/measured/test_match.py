@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 from tbuda_lab.cli import main
 from tbuda_lab.core.errors import InputError, TbudaError, UnknownDevice
 from tbuda_lab.core.measured import read_profile
+from tbuda_lab.core.measured.kernels import dump_kernels, packaged_kernels
 from tbuda_lab.core.measured.match import Step, align, match_profile
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
 from tbuda_lab.core.overrides import Override
@@ -144,6 +146,39 @@ def test_the_command_says_where_the_time_went(tmp_path: Path, capsys: pytest.Cap
         and "only in the profile (3): Tilize" in text
     )
     assert main(["profile", "import", str(tmp_path / "none.csv")]) == 1
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["profile", "import", "RUN", "--device", "n150"], "--device: of a model alone"),
+        (["profile", "import", "RUN", "--kernels", "RUN", "--device", "n150"], "--device and --kernels: of a model"),
+        (["calibrate", "--profile", "RUN", "--arch", "blackhole"], "--arch blackhole: of measurement CSVs alone"),
+        (["calibrate", "DIR", "--arch", "blackhole", "--kernels", "mine"], "--kernels names the table of profiles"),
+    ],
+)
+def test_options_that_mean_nothing_here_are_refused(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"RUN": str(tmp_path / "run.csv"), "DIR": str(tmp_path)}
+    (tmp_path / "run.csv").write_text(table(perceptron_rows()))
+    assert main([given.get(word, word) for word in words]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_table_of_kernels_holds_for_the_profile_that_it_came_with(mlp: Session, tmp_path: Path) -> None:
+    profile = profile_of(perceptron_rows())
+    plain = [op.ttnn for op in mlp.load_profile(profile).ops]
+    slow = dataclasses.replace(
+        packaged_kernels(),
+        kernels={
+            key: dataclasses.replace(kernel, coefficients=tuple(3 * c for c in kernel.coefficients))
+            for key, kernel in packaged_kernels().kernels.items()
+        },
+    )
+    (tmp_path / "slow.yaml").write_text(dump_kernels(slow))
+    assert [op.ttnn for op in mlp.load_profile(profile, tmp_path / "slow.yaml").ops] != plain
+    assert [op.ttnn for op in mlp.load_profile(profile).ops] == plain
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.measured import MeasuredProfile, read_profile
-from tbuda_lab.core.measured.kernels import Estimate, KernelTable, load_kernels, machine_of, packaged_kernels
+from tbuda_lab.core.measured.kernels import Estimate, load_kernels, machine_of, packaged_kernels
 from tbuda_lab.core.measured.match import Match, match_profile
 from tbuda_lab.core.measured.model_ops import model_estimates
 from tbuda_lab.core.measured.overlay import MeasuredOverlay, overlay
@@ -37,7 +37,7 @@ class Measured:
 
     def load(self, path: str | Path | MeasuredProfile, kernels: str | Path | None = None) -> MeasuredOverlay:
         """See `Session.load_profile`."""
-        table = self._kernels if kernels is None else load_kernels(Path(kernels))
+        table = packaged_kernels() if kernels is None else load_kernels(Path(kernels))
         profile = path if isinstance(path, MeasuredProfile) else read_profile(path)
         machine_of(profile.arch)
         found = match_profile(profile, self._compiles.trace())
@@ -71,6 +71,6 @@ class Measured:
             self._overlay = id(result), overlay(self._match, result, self._kernels)
         return self._overlay[1]
 
-    def estimates(self, arch: str, cores: int, kernels: KernelTable | None = None) -> Mapping[str, Estimate]:
+    def estimates(self, arch: str, cores: int) -> Mapping[str, Estimate]:
         """By traced op what it would take of a stack that runs ops one by one; see `Session.run_by_op`."""
-        return model_estimates(self._compiles.trace(), kernels or self._kernels, machine_of(arch), cores)
+        return model_estimates(self._compiles.trace(), self._kernels, machine_of(arch), cores)

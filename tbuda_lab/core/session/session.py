@@ -123,8 +123,8 @@ class Session(CompileSession):
     # -- measured ----------------------------------------------------------------------------------------------
     def load_profile(self, path: str | Path | MeasuredProfile, kernels: str | Path | None = None) -> MeasuredOverlay:
         """Lay a measured run over the placement: TT-Metal's `ops_perf_results*.csv`, a trace of ours, of Chrome or
-        Perfetto (`measured.read_profile`). kernels: a table of `tbuda calibrate --profile` in place of the
-        packaged one.
+        Perfetto (`measured.read_profile`). kernels: a table of `tbuda calibrate --profile` for this profile, in
+        place of the packaged one.
 
         Its ops are matched to those of the model by order, kind and shape. What could not be read stands in
         `match.profile.findings`, what has no partner in `match.unmatched` and `match.missing`. Raises `InputError`
@@ -139,7 +139,8 @@ class Session(CompileSession):
 
     def run_by_op(self, arch: str = "blackhole", cores: int = 64) -> Mapping[str, Estimate]:
         """By traced op, ns that it would take where ops run one by one from and to DRAM, as TTNN runs them. It is
-        another stack than the pipelined placement of this session, and its times are never mixed with those.
+        another stack than the pipelined placement of this session, and its times are never mixed with those. The
+        table of kernels is that of the profile that is loaded, or the packaged one.
 
         Raises `UnknownDevice` for an arch that there is no machine of.
         """
