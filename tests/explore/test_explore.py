@@ -22,6 +22,7 @@ from tbuda_lab.core.explore import front, parse_device, parse_objective, read, w
 from tbuda_lab.core.explore import trial as trial_module
 from tbuda_lab.core.explore.space import front_of
 from tbuda_lab.core.explore.trial import Trial
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session
 from tbuda_lab.core.session.explore import Explore, csv_of
 from tests.explore.perceptron import SPACE, mlp, session, tiny_model
@@ -50,6 +51,27 @@ def test_every_point_has_a_row_that_a_compile_of_its_own_confirms(undisturbed: P
         assert opened.compare(first, second).limiter_cycles[0] > 0
     finally:
         opened.close()
+
+
+class _Masked(torch.nn.Module):
+    """Attention to what came before, of scores that are finite as long as its mask is known to be."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.tanh(x)
+        return (x @ x.transpose(-1, -2) + torch.triu(torch.full((32, 32), -1e4), 1)).softmax(-1) @ x
+
+
+def test_a_trial_knows_the_constants_of_the_model(tmp_path: Path) -> None:
+    """A mask decides which ops a softmax becomes: a trial comes to those of a compile of its own."""
+    base = Session(_Masked().eval(), (torch.ones(1, 32, 32),), name="masked", cache=False)
+    exploration = base.explore({"devices": ["n150"], "batch": [1, 4]}, out=tmp_path / "masked", cache=False)
+    for trial in exploration.run():
+        batch = trial.point["microbatch"]
+        result = compile_graph(base.trace(), "n150", CompileOptions(microbatch=batch), cache=False)
+        placement = json.loads((tmp_path / "masked" / "placements" / f"{trial.placement}.json").read_text())
+        assert {r["target"] for r in placement["overrides"] if r["kind"] == "op_size"} == set(result.placement.ops)
+        assert trial.numbers["cycles/input"] == batch_time(result, batch).per_input
+    exploration.close()
 
 
 def test_weights_do_not_enter_and_a_folder_of_another_model_is_refused(undisturbed: Path) -> None:

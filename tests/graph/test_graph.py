@@ -90,6 +90,21 @@ def test_arrays_by_digest() -> None:
     assert print_graph(graph) != text
 
 
+def test_constants_stand_in_the_text_where_that_is_asked_for_and_parameters_do_not() -> None:
+    graph, drawn = Graph("g"), np.random.default_rng(0)
+    for dtype in ("float32", "float16", "int64", "uint8", "bool"):
+        values = drawn.integers(-9, 9, (5, 7)).astype(dtype)
+        graph.add(Node(f"c_{dtype}", NodeKind.CONSTANT, (5, 7), value=values))
+    graph.add(Node("infinite", NodeKind.CONSTANT, (3, 3), value=np.triu(np.full((3, 3), -np.inf, np.float32), 1)))
+    graph.add(Node("w", NodeKind.PARAMETER, (5, 7), value=drawn.random((5, 7))))
+    again = parse_graph(print_graph(graph, constants=True))
+    for node in graph.of_kind(NodeKind.CONSTANT):
+        assert again[node.name].value.dtype == node.value.dtype
+        assert np.array_equal(again[node.name].value, node.value)
+    assert again["w"].value is None
+    assert print_graph(again) == print_graph(graph)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -106,6 +121,10 @@ def test_arrays_by_digest() -> None:
         ("graph 'g' {\n  x = input : (1,) {a: __import__('os')}\n}", "is not a value"),
         ("graph 'g' { x = input : (1,) ` }", "cannot read"),
         ("graph 'g' {\n  x = gather_rows[index=packed int64 (2,) ~AAAA](x) : (1,)\n}", "cannot be read"),
+        ("graph 'g' {\n  x = constant : (9,) = float32 packed ~AAAA\n}", "line 2: the value of 'x'"),
+        ("graph 'g' {\n  x = constant : (2,) = uint8 packed ~eNpjZGIGAAANAAc=\n}", "what is packed is not 2 of uint8"),
+        ("graph 'g' {\n  x = constant : (4,) = uint8 packed ~eNpjZGIGAAANAAc=\n}", "what is packed is not 4 of uint8"),
+        ("graph 'g' {\n  x = constant : (99999999,) = int64 packed ~AAAA\n}", "would take"),
     ],
 )
 def test_broken_text_is_refused_with_its_line(text: str, words: str) -> None:

@@ -171,10 +171,10 @@ class Exploration:
             raise InputError(f"workers are a number from 0, or auto, not {workers!r}")
         self.plan, self.graph, self.folder, self.cache = plan, graph, Path(folder), cache
         self._text = graph_text(graph)
-        self._graph_digest = digest(print_graph(graph) if plan.pcc else self._text)[:32]
         self._workers, self._scheduler, self._send_weights = workers, scheduler, send_weights
         # without a run a trial is the text alone, here as on a worker, so that both come to the same
         self._runner = TrialRunner(graph, sample) if plan.pcc else TrialRunner(parse_graph(self._text))
+        self._graph_digest = digest(print_graph(self._runner.graph))[:32]
         self._on_change = on_change
         self._stop = threading.Event()
         self._running = 0

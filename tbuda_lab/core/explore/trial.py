@@ -125,8 +125,8 @@ def task_of(text: str) -> Task:
 
 def graph_text(graph: Graph) -> str:
     """A graph as trials take it: the values of parameters are left out, so the text says nothing of weights, and all
-    weights of a model have the same."""
-    return print_graph(_without_weights(graph))
+    weights of a model have the same. Those of constants are there: a mask decides what becomes of a softmax."""
+    return print_graph(_without_weights(graph), constants=True)
 
 
 def _without_weights(graph: Graph) -> Graph:

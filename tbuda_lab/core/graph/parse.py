@@ -231,6 +231,9 @@ class _Parser:
                 self.budget.take_array(node.shape, dtype.itemsize, f"the value of {node.name!r}")
                 node.value = np.full(node.shape, self.literal(), dtype)
                 return ""
+            if self.accept("packed"):
+                node.value = self.packed_value(node, dtype)
+                return ""
         except (*_UNFIT, InputError) as e:
             raise self.error(f"the value of {node.name!r}: {e}", 1) from None
         digest = self.expect("digest")
@@ -238,6 +241,16 @@ class _Parser:
         if node.value is not None and tuple(node.value.shape) != node.shape:
             raise self.error(f"{node.name!r} has shape {node.shape}, the array for {digest} {node.value.shape}", 1)
         return f"{dtype} {digest}" if node.value is None else ""
+
+    def packed_value(self, node: Node, dtype: np.dtype[Any]) -> np.ndarray:
+        """The array of a node that stands in the text. Raises what values that do not fit raise."""
+        size = math.prod(node.shape) * dtype.itemsize
+        self.budget.take_array(node.shape, dtype.itemsize, f"the value of {node.name!r}")
+        unpacker = zlib.decompressobj()
+        raw = unpacker.decompress(base64.b64decode(self.expect("packed")[1:], validate=True), size + 1)
+        if len(raw) != size or not unpacker.eof:
+            raise ValueError(f"what is packed is not {shape_text(node.shape)} of {dtype}")
+        return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(node.shape)
 
     def dtype(self) -> np.dtype[Any]:
         word = self.expect("word")

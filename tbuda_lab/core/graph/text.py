@@ -13,7 +13,8 @@ One node per line, in the graph's order::
 
 Lowered graphs show TMs behind the operand (`x|hslice(12)|transpose`) and the data format (`df Float16_b`). Arrays of
 up to eight elements are written out, uniform ones of at most 16 MiB as `fill`, others by digest; the parser is given
-the arrays for the digests or leaves the value out. Names that are not words are quoted.
+the arrays for the digests or leaves the value out; those of constants stand there deflated (`packed`) where that is
+asked for. Names that are not words are quoted.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ DIGEST = "value_digest"
 ORIGIN_KEYS = {"module": "module", "class": "module_class", "op": "source_op", "at": "location"}
 
 
-def print_graph(graph: Graph, *, origins: bool = True) -> str:
-    """The text of `graph`; without `origins` the lines say only what is computed."""
-    return "\n".join(_lines(graph, "", origins)) + "\n"
+def print_graph(graph: Graph, *, origins: bool = True, constants: bool = False) -> str:
+    """The text of `graph`; without `origins` the lines say only what is computed. constants: whether their arrays are
+    in the text whatever their size, so that only those of parameters go by digest."""
+    return "\n".join(_lines(graph, "", origins, constants)) + "\n"
 
 
 def array_digest(value: np.ndarray) -> str:
@@ -117,7 +119,7 @@ def payload(value: Payload) -> str:
     return f"packed {array.dtype} {literal(array.shape)} ~{packed}"
 
 
-def _value(node: Node) -> str:
+def _value(node: Node, constants: bool) -> str:
     value = node.value
     if value is None:
         return f" = {node.attrs[DIGEST]}" if DIGEST in node.attrs else ""
@@ -127,6 +129,9 @@ def _value(node: Node) -> str:
     words = flat.view(f"u{flat.itemsize}")
     if value.nbytes <= MAX_FILL and (words == words[0]).all():
         return f" = {value.dtype} fill {literal(flat[0])}"
+    if constants and node.kind is NodeKind.CONSTANT:
+        raw = flat.astype(flat.dtype.newbyteorder("<")).tobytes()
+        return f" = {value.dtype} packed ~{base64.b64encode(zlib.compress(raw, 9)).decode()}"
     return f" = {value.dtype} #{array_digest(value)}"
 
 
@@ -140,7 +145,7 @@ def _origin(origin: Origin) -> str:
     return f" @ {literal(shown)}" if shown else ""
 
 
-def _lines(graph: Graph, indent: str, origins: bool) -> Iterator[str]:
+def _lines(graph: Graph, indent: str, origins: bool, constants: bool) -> Iterator[str]:
     yield f"{indent}graph {graph.name!r} {{"
     for node in graph:
         kind = node.op.type if node.kind is NodeKind.OP and node.op is not None else node.kind.value
@@ -152,7 +157,7 @@ def _lines(graph: Graph, indent: str, origins: bool) -> Iterator[str]:
         line += f" : {literal(tuple(node.shape))}"
         if node.df is not None:
             line += f" df {node.df.name}"
-        line += _value(node)
+        line += _value(node, constants)
         attrs = {key: value for key, value in node.attrs.items() if key != DIGEST}
         if attrs:
             line += f" {literal(attrs)}"
@@ -162,5 +167,5 @@ def _lines(graph: Graph, indent: str, origins: bool) -> Iterator[str]:
             yield line
             continue
         yield line + " recipe"
-        yield from _lines(node.recipe, indent + "    ", origins)
+        yield from _lines(node.recipe, indent + "    ", origins, constants)
     yield indent + "}"
