@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import random
 import typing
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -207,3 +209,59 @@ def test_what_nothing_reads_is_left_out(kind: type[nn.Module]) -> None:
     if isinstance(module, Base):
         assert not module.count and module.last is None and not module.list
     torch.testing.assert_close(evaluate(graph, {"x": 3 * x})["model.output_0"], module(3 * x).detach())
+
+
+class Scaled(Base):
+    def forward(self, x):
+        return self.layer(x) * random.random()  # here
+
+
+class ScaledByNumpy(Base):
+    def forward(self, x):
+        factor = float(np.random.rand())  # here
+        return self.layer(x) * factor
+
+
+class Shuffled(Base):
+    def forward(self, x):
+        columns = list(range(4))
+        random.shuffle(columns)  # here
+        return self.layer(x)[..., columns]
+
+
+class LeftOut(Base):
+    """One of six calls is another: the numbers that are tried have to find it."""
+
+    def forward(self, x):
+        return self.layer(x) if random.random() > 1 / 6 else x  # here
+
+
+@pytest.mark.parametrize("kind", [Scaled, ScaledByNumpy, Shuffled, LeftOut])
+def test_random_numbers_that_the_trace_does_not_see_are_refused(kind: type[nn.Module]) -> None:
+    with open(__file__, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    first = lines.index(f"class {kind.__name__}(Base):")
+    line = next(k for k in range(first, len(lines)) if lines[k].endswith("# here")) + 1
+    states = random.getstate(), np.random.get_state()[2]
+    with pytest.raises(UnsupportedOp, match=rf"test_state\.py:{line}: random numbers of Python or NumPy"):
+        from_torch(kind().eval(), (torch.randn(1, 8, 4),))
+    assert (random.getstate(), np.random.get_state()[2]) == states
+
+
+class DrawnInTraining(Base):
+    """As layers are left out at random while a model trains: the number is drawn in any case."""
+
+    def forward(self, x):
+        left_out = random.uniform(0, 1) < 0.5
+        return x if self.training and left_out else self.layer(x)
+
+
+class OwnGenerator(Base):
+    def forward(self, x):
+        return self.layer(x) * float(np.random.default_rng(3).random())
+
+
+@pytest.mark.parametrize("kind", [DrawnInTraining, OwnGenerator])
+def test_random_numbers_that_no_answer_depends_on_are_none(kind: type[nn.Module]) -> None:
+    module, x = kind().eval(), torch.randn(1, 8, 4)
+    torch.testing.assert_close(evaluate(from_torch(module, (x,)), {"x": x})["model.output_0"], module(x).detach())

@@ -19,6 +19,7 @@ from tbuda_lab.core.graph import Origin
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))) + os.sep
+_PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 
 def short_path(path: str) -> str:
@@ -44,8 +45,11 @@ def _inside(path: str) -> str:
 
 
 def foreign(path: str) -> bool:
-    """True for frames that are neither torch's nor this importer's: the user's own code or a model library's."""
-    return not (path.startswith((_TORCH, PACKAGE, "<")) or path == "")
+    """True for frames that are neither torch's, this importer's nor Python's own: the user's code or a model library's.
+    Installed packages may lie below Python's own library."""
+    if path.startswith((_TORCH, PACKAGE, "<")) or path == "":
+        return False
+    return not path.startswith(_PYTHON) or f"{os.sep}site-packages{os.sep}" in path
 
 
 def user_line(stack_trace: str | None) -> str:

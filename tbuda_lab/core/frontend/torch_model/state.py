@@ -1,7 +1,9 @@
-"""What a module keeps from one call to the next outside its buffers: found by calling copies of it, refused by name.
+"""What a module keeps from one call to the next outside its buffers, and random numbers of Python and NumPy that its
+answers depend on: found by calling copies of it, refused by name.
 
 A trace is one call. An attribute, a list, a dict or a class attribute that a forward changes, and that a later call
-reads, would stay what it was then; so would a weight that the first call sets. Buffers are not looked at here.
+reads, would stay what it was then; so would a weight that the first call sets, and a number that is drawn where the
+tracer does not see it. Buffers are not looked at here.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import contextlib
 import dataclasses
 import hashlib
 import logging
+import random
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -40,6 +43,8 @@ COLUMNS = 1021
 DEPTH = 6
 FAR = 1000
 """What is added to a number that a forward changes, to see whether its answers depend on it."""
+DRAWS = 8
+"""Other random numbers that a model which draws some is called with."""
 _OWN = frozenset(vars(torch.nn.Module())) | {"_is_full_backward_hook", "_forward_hooks_always_called"}
 
 
@@ -72,6 +77,8 @@ def refuse_state(
             return None
         if changed is not None:
             raise _refusal(probe, changed)
+        if probe.depends_on_draws():
+            raise _random_refusal(probe)
     return probe.first
 
 
@@ -115,6 +122,13 @@ def _refusal(probe: _Probe, changed: list[Key]) -> UnsupportedOp:
     return UnsupportedOp("the model keeps something from one call to the next", findings)
 
 
+def _random_refusal(probe: _Probe) -> UnsupportedOp:
+    where = probe.line_of_draw() or type(probe.module).__name__
+    text = "random numbers of Python or NumPy inside the model: those of the trace would stay"
+    found = Diagnostic("error", where, "unsupported", text, "draw them outside and pass them as an input")
+    return UnsupportedOp("the model's answers depend on random numbers that cannot be traced", [found])
+
+
 class _Probe:
     """Calls of copies of one module."""
 
@@ -123,6 +137,7 @@ class _Probe:
         self.weights: set[Key] = set()
         self.first: FirstCall | None = None
         self._large_values = LargeValues()
+        self._draws = False
 
     def _fresh(self) -> torch.nn.Module:
         own = own_copy(self.module)
@@ -132,7 +147,9 @@ class _Probe:
 
     def _call(self, module: torch.nn.Module, bound: BoundInputs) -> list[torch.Tensor]:
         with same_seeds(), self.mode(module), torch.no_grad(), self._large_values:
+            before = _generators()
             returned = call(module, bound)
+            self._draws |= _generators() != before
         return [leaf.clone() for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 
     def find(self) -> list[Key] | None:
@@ -178,18 +195,40 @@ class _Probe:
                 object.__setattr__(layers[path], name, value + FAR)
         return not same(self._call(own, self.bound), first)
 
+    def depends_on_draws(self) -> bool:
+        """Whether an answer is another one with other numbers of Python's and NumPy's generators. A few are tried: a
+        number that is drawn and only compared (as for layers left out at random) shows in some of them alone."""
+        if not self._draws or self.first is None:
+            return False
+        for seed in range(DRAWS):
+            with same_seeds():
+                random.seed(seed)
+                np.random.seed(seed)
+                with contextlib.suppress(Exception):
+                    if not same(self._call(self._fresh(), self.bound), self.first.outputs):
+                        return True
+        return False
+
+    def line_of_draw(self) -> str:
+        """ "file.py:123" of the first line outside torch that draws from Python's or NumPy's generator."""
+        return self._first_line(self._fresh(), _generators)
+
     def line(self, key: Key) -> str:
         """ "file.py:123" of the first line outside torch that changes a value."""
         own = self._fresh()
+        return self._first_line(own, lambda: _print_of(own, key))
+
+    def _first_line(self, own: torch.nn.Module, look_at: Callable[[], Any]) -> str:
+        """The first line outside torch after which `look_at` gives something else while `own` is called."""
         found: list[str] = []
-        last = _print_of(own, key)
+        last = look_at()
         lines: dict[FrameType, int] = {}
 
         def look(frame: FrameType, event: str, _: Any) -> Any:
             nonlocal last
             if found or not foreign(frame.f_code.co_filename):
                 return None
-            now = _print_of(own, key)
+            now = look_at()
             if now != last:
                 last = now
                 at = lines.get(frame, frame.f_lineno)
@@ -208,6 +247,12 @@ class _Probe:
 
 
 _NOTHING = object()
+
+
+def _generators() -> tuple[Any, ...]:
+    """Where Python's and NumPy's generators stand."""
+    name, keys, position, *rest = np.random.get_state()
+    return random.getstate(), name, np.asarray(keys).tobytes(), position, *rest
 
 
 def _others(bound: BoundInputs) -> BoundInputs:
