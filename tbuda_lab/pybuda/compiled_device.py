@@ -197,7 +197,7 @@ class CompiledDevice(SubgraphDevice):
         options = dataclasses.replace(options, default_df_override=self._format(graph, options))
         options = with_fractures(graph, options)
         self._result = self.compile_in_sections(graph, options, settings)
-        self._compiled_state, self._compiled_contents, self._compiled_shapes = state, contents, shapes
+        self._compiled_state, self._compiled_contents, self._compiled_shapes = state, self._contents(), shapes
         self._microbatch = microbatch
         self.compiled_sample = None if self.has_subgraphs else sample
         self._batch = microbatch_of(sample) * microbatch_size

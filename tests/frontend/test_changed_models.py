@@ -15,6 +15,12 @@ from tbuda_lab.core.session import Session
 from tbuda_lab.pybuda import BackendDevice, PyTorchModule, TTDevice, run_inference, shutdown
 from tbuda_lab.pybuda import DataFormat as PybudaFormat
 
+GAIN, TABLE, ADDED = 1.0, {"offset": 0.0}, torch.zeros(8)
+
+
+def moved(y: torch.Tensor) -> torch.Tensor:
+    return y + TABLE["offset"]
+
 
 class Model(nn.Module):
     def __init__(self) -> None:
@@ -24,7 +30,7 @@ class Model(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.bend(self.norm(self.linear(x))) * self.scale * self.factor + self.terms[0]
-        return y
+        return moved(y) * GAIN + ADDED
 
 
 def swap_halves(model: Model) -> None:
@@ -38,6 +44,11 @@ def replace_weight(model: Model) -> None:
 
 def load(model: Model) -> None:
     model.load_state_dict({k: v * 2 for k, v in model.state_dict().items()})
+
+
+def change_global(_: Model) -> None:
+    global GAIN
+    GAIN += 1
 
 
 CHANGES: dict[str, Callable[[Model], object]] = {
@@ -55,6 +66,9 @@ CHANGES: dict[str, Callable[[Model], object]] = {
     "another layer": lambda m: setattr(m, "linear", nn.Linear(600, 8)),
     "another layer without weights": lambda m: setattr(m, "bend", nn.Tanh() if type(m.bend) is nn.ReLU else nn.ReLU()),
     "a hook": lambda m: m.linear.register_forward_hook(lambda _, inputs, y: y + 1),
+    "a global number": change_global,
+    "a global dict that a function reads": lambda _: TABLE.update(offset=TABLE["offset"] + 1),
+    "a global tensor": lambda _: ADDED.add_(1),
     "another forward": lambda m: setattr(m.bend, "forward", lambda x: -x),
 }
 
@@ -81,7 +95,9 @@ def _no_other_device() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_no_other_device")
-@pytest.mark.parametrize("how", ["data in place, which torch does not count", "a number", "in a list"])
+@pytest.mark.parametrize(
+    "how", ["data in place, which torch does not count", "a number", "in a list", "a global number"]
+)
 def test_a_device_runs_the_model_as_it_is(how: str) -> None:
     torch.manual_seed(0)
     model, x = Model().eval(), torch.randn(1, 600)
@@ -97,6 +113,25 @@ def test_a_device_runs_the_model_as_it_is(how: str) -> None:
             device.push_to_inputs(x)
             got = run_inference().get()[0].value()
             torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-4)
+
+
+CALLS = 0
+
+
+class Counted(Model):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        global CALLS
+        CALLS += 1
+        return super().forward(x)
+
+
+def test_a_global_that_tracing_itself_changes_is_no_change_of_the_model() -> None:
+    model, x = Counted().eval(), torch.randn(1, 600)
+    session = Session(model, (x,), options=CompileOptions(default_df_override=DataFormat.Float32), cache=False)
+    first = session.compile()
+    assert CALLS
+    session.run([(x,)])
+    assert session.compile() is first
 
 
 def test_overrides_stay_when_the_model_has_changed() -> None:

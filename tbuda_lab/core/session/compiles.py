@@ -74,13 +74,13 @@ class Compiles:
                 self._state.events.emit("stage", "trace", 0.0)
                 start = time.perf_counter()
                 clock = self.clock(cancel)
-                state.traced_contents = state.model, frontend.contents_of(state.model)
                 state.traced = frontend.from_any(
                     state.model,
                     state.sample_inputs,
                     name=state.name,
                     progress=lambda text: clock.stop_or_tell("trace", text),
                 )
+                state.traced_contents = state.model, frontend.contents_of(state.model)
                 self._state.timings["trace"] = time.perf_counter() - start
                 self._state.events.emit("stage", "trace", 1.0)
             return state.traced

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import logging
 import random
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,10 @@ FAR = 1000
 """What is added to a number that a forward changes, to see whether its answers depend on it."""
 DRAWS = 8
 """Other random numbers that a model which draws some is called with."""
+FEW = 64
+"""Entries up to which a global container is looked at."""
+_PLAIN = (bool, int, float, complex, str, bytes, torch.Tensor, np.ndarray)
+_HELD = (list, tuple, dict, set, frozenset)
 _OWN = frozenset(vars(torch.nn.Module())) | {"_is_full_backward_hook", "_forward_hooks_always_called"}
 
 
@@ -309,11 +314,49 @@ def refuse_lazy(module: torch.nn.Module) -> None:
 
 def contents(module: torch.nn.Module) -> Prints:
     """What a module answers by beside its inputs and its mode, as values that can be compared: weights, buffers,
-    attributes, its layers, their hooks and functions. They tell whether it was changed since it was traced, by whatever
-    way (`weight.data.mul_(2)` is none that torch counts). Raises `ModelError` as `refuse_lazy` does."""
+    attributes, its layers, their hooks and functions, and the globals that these read. They tell whether it was changed
+    since it was traced, by whatever way (`weight.data.mul_(2)` is none that torch counts). Raises `ModelError` as
+    `refuse_lazy` does."""
     refuse_lazy(module)
     stored = [*module.named_parameters(), *module.named_buffers()]
-    return prints(module) | {("", name): _print(tensor) for name, tensor in stored} | _code(module)
+    tensors = {("", name): _print(tensor) for name, tensor in stored}
+    return prints(module) | tensors | _code(module) | _globals(module)
+
+
+def _globals(module: torch.nn.Module) -> Prints:
+    """By file and name, the plain values, tensors and small containers that methods of a model's classes read from
+    their files, themselves or by functions of the same package."""
+    values: Prints = {}
+    open_ = [f for kind in own_classes(module) for value in vars(kind).values() for f in _functions_of(value)]
+    seen = set(map(id, open_))
+    while open_:
+        function = open_.pop()
+        package, file = function.__module__.partition(".")[0], function.__globals__.get("__name__")
+        for name in sorted(_names_in(function.__code__)):
+            value = function.__globals__.get(name)
+            if isinstance(value, FunctionType):
+                if id(value) not in seen and value.__module__.partition(".")[0] == package:
+                    seen.add(id(value))
+                    open_.append(value)
+            elif isinstance(value, _PLAIN) or (isinstance(value, _HELD) and len(value) <= FEW):
+                values[f"globals of {file}", name] = _print(value, 2)
+    return values
+
+
+def _functions_of(value: Any) -> list[FunctionType]:
+    """The functions behind an attribute of a class."""
+    if isinstance(value, property):
+        return [f for f in (value.fget, value.fset) if isinstance(f, FunctionType)]
+    inner = getattr(value, "__func__", value)
+    inner = getattr(inner, "__wrapped__", inner)
+    return [inner] if isinstance(inner, FunctionType) else []
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_in(code: CodeType) -> frozenset[str]:
+    """Names that code and the functions in it look up outside themselves."""
+    inner = [_names_in(c) for c in code.co_consts if isinstance(c, CodeType)]
+    return frozenset(code.co_names).union(*inner)
 
 
 def _code(module: torch.nn.Module) -> Prints:
