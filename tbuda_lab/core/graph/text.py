@@ -54,7 +54,7 @@ def print_graph(graph: Graph, *, origins: bool = True, constants: bool = False) 
 def array_digest(value: np.ndarray) -> str:
     """16 hex digits that identify an array's type, shape and bits."""
     digest = hashlib.sha256(f"{value.dtype.str}{value.shape}".encode())
-    digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+    digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()[:16]
 
 
