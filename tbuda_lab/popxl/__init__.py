@@ -84,3 +84,5 @@ from tbuda_lab.popxl.tensorlocation import (
     TensorStorage,
     TileSet,
 )
+
+ops.faults.tell_where(globals())

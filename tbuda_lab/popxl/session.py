@@ -16,7 +16,7 @@ from tbuda_lab.popxl.ir import Ir
 from tbuda_lab.popxl.programs import program_of
 from tbuda_lab.popxl.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from tbuda_lab.popxl.tensor import Constant, Tensor, Variable
-from tbuda_lab.popxl.utils import DeviceDescription, product, to_device_count, to_numpy
+from tbuda_lab.popxl.utils import DeviceDescription, check_whole, product, to_device_count, to_numpy
 
 d2hStreamBufferMaps = dict[DeviceToHostStream, np.ndarray]
 DEVICES = ("cpu", "ipu_model", "ipu_hw")
@@ -27,11 +27,13 @@ class Session:
     """An Ir compiled for a device, and attached to it inside `with`.
 
     device_desc: "cpu", "ipu_model" or "ipu_hw", or what `popart.DeviceManager` gives. Raises `ValueError` for other
-    devices, and for several IPUs of "cpu"; `RuntimeError` for an Ir without ops; `popart_exception` for an Ir that
-    cannot be compiled.
+    devices, and for several IPUs of "cpu"; `TypeError` for what is no Ir, `RuntimeError` for an Ir without ops;
+    `popart_exception` for an Ir that cannot be compiled.
     """
 
     def __init__(self, ir: Ir, device_desc: Any = "cpu", weights_to_host_on_exit: bool = True) -> None:
+        if not isinstance(ir, Ir):
+            raise TypeError(f"a Session is of an Ir, not of {type(ir).__name__}")
         if not any(g._ops for g in ir._graphs.values()):
             raise RuntimeError("the Ir has no ops: there is nothing to run")
         self._ir = ir
@@ -142,12 +144,12 @@ class Session:
         downcast_inputs: bool = True,
     ) -> None:
         """One run into arrays of the caller. Raises `ValueError` without a device, for missing and unexpected streams,
-        and for arrays of other shapes."""
+        and for arrays of other shapes and types."""
         self._need_attached("run")
-        given = {s: to_numpy(v, downcast=downcast_inputs, copy=False) for s, v in (inputs or {}).items()}
+        given = {s: _given(s, v, downcast_inputs) for s, v in _by_stream("inputs", inputs).items()}
         wanted = self._ir.get_all_h2d_streams()
         stores = self._ir.get_all_d2h_streams()
-        out = outputs or {}
+        out = _by_stream("outputs", outputs)
         self._check_streams("inputs", given, wanted)
         self._check_streams("outputs", out, stores)
         self.executable.run(given, out, self._frames())
@@ -170,6 +172,8 @@ class Session:
         return (*(n for n in self._frames() if n > 1), *stream.shape)
 
     def _check_streams(self, what: str, given: Mapping[Any, np.ndarray], wanted: Iterable[Stream]) -> None:
+        if what == "outputs":
+            _check_outputs(given)
         streams = set(wanted)
         missing = sorted(s.tensor_id for s in streams - set(given))
         if missing:
@@ -181,6 +185,8 @@ class Session:
         for stream, array in given.items():
             full = self._full_shape(stream)
             shape = tuple(np.asarray(array).shape)
+            if what == "inputs" and array.dtype != stream.dtype.as_numpy() and not _bytes(array, stream):
+                raise ValueError(f"{what}: {stream.tensor_id!r} takes {stream.dtype}, not {array.dtype}")
             if all(n == 1 for n in full) and np.asarray(array).size == 1:
                 continue
             if (
@@ -198,8 +204,6 @@ class Session:
                 raise ValueError(
                     f"{what}: {stream.tensor_id!r} takes shape {full} (transfers, replicas, tensor), not {shape}"
                 )
-            if what == "inputs" and np.asarray(array).dtype != stream.dtype.as_numpy() and not _bytes(array, stream):
-                raise ValueError(f"{what}: {stream.tensor_id!r} takes {stream.dtype}, not {np.asarray(array).dtype}")
 
     def expected_inputs(self) -> list[HostToDeviceStream]:
         """The streams that a run has to be given."""
@@ -246,6 +250,8 @@ class Session:
                 raise TypeError(f"Tensor {getattr(t, 'id', t)} is not of type Variable, and cannot be written")
             if t._retrieval == "all_replicas":
                 raise NotImplementedError(f"variable {t.id!r} is read from all replicas: it cannot be written")
+            if t.ir is not self._ir:
+                raise ValueError(f"variable {t.id!r} belongs to another Ir")
             arrays[t] = self._checked(t, data)
         if self._attached:
             self.get_tensors_data([v for v in self._variables if not v._in_sync])
@@ -264,7 +270,8 @@ class Session:
         given = as_array(data)
         plain = isinstance(data, bool | int | float | list | tuple)
         if plain and not t.dtype.is_float8:
-            given = given.astype(t.dtype.as_numpy())
+            check_whole(given, t.dtype.as_numpy(), f"variable {t.id!r}")
+            given = to_numpy(given, t.dtype)
         if given.dtype != t.dtype.as_numpy():
             raise TypeError(f"variable {t.id!r} is {t.dtype}, the data are {given.dtype}")
         wanted = t.shape_on_host
@@ -298,6 +305,41 @@ def _device_kind(device: Any) -> tuple[str, int]:
     if isinstance(device, DeviceDescription):
         return device.name, device.ipus
     return type(device).__name__, int(getattr(device, "numIpus", 1))
+
+
+def _by_stream(what: str, given: Any) -> dict[Any, Any]:
+    """Raises `TypeError` for what is no mapping."""
+    if not isinstance(given, Mapping | None):
+        raise TypeError(f"{what} are given by stream, as {{stream: array}}, and not as {type(given).__name__}")
+    return dict(given or {})
+
+
+def _given(stream: Any, value: Any, downcast: bool) -> np.ndarray:
+    """The array for a stream. Raises `ValueError` with its name for what is none."""
+    plain = isinstance(stream, Stream) and isinstance(value, bool | int | float)
+    try:
+        if plain and not stream.dtype.is_float8:
+            check_whole(np.asarray(value), stream.dtype.as_numpy(), "the stream")
+            return to_numpy(value, stream.dtype)
+        return to_numpy(value, downcast=downcast, copy=False)
+    except ValueError as error:
+        raise ValueError(f"inputs: {getattr(stream, 'tensor_id', stream)!r}: {error}") from error
+
+
+def _check_outputs(arrays: Mapping[Any, Any]) -> None:
+    """Raises `TypeError` for what is no array, `ValueError` for one that cannot take what its stream gives."""
+    for stream, array in arrays.items():
+        name = getattr(stream, "tensor_id", stream)
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"outputs: an array takes {name!r}, not {type(array).__name__}")
+        if not array.flags["WRITEABLE"]:
+            raise ValueError(f"outputs: the array for {name!r} is read-only")
+        if (
+            isinstance(stream, Stream)
+            and not np.can_cast(stream.dtype.as_numpy(), array.dtype)
+            and not _bytes(array, stream)
+        ):
+            raise ValueError(f"outputs: {name!r} gives {stream.dtype}, which {array.dtype} does not hold")
 
 
 def _bytes(array: Any, stream: Stream) -> bool:

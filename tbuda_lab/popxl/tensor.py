@@ -12,7 +12,7 @@ from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.context import get_current_context
 from tbuda_lab.popxl.dtypes import as_array
 from tbuda_lab.popxl.errors import UndefinedValue
-from tbuda_lab.popxl.utils import product
+from tbuda_lab.popxl.utils import check_whole, product
 
 if TYPE_CHECKING:
     from tbuda_lab.popxl.graph import Graph, Op
@@ -233,13 +233,15 @@ class Tensor:
     # -- operators -------------------------------------------------------------------------------------------
     def _ensure_tensor(self, other: Any, dtype: dtypes.dtype | None = None, raise_on_empty: bool = True) -> Tensor:
         """`other` as a tensor: a constant of this tensor's type for anything that is none. Raises `ValueError` for what
-        is empty."""
+        is empty, and for numbers that an integer type does not have."""
         if isinstance(other, Tensor):
             return other
         array = as_array(other)
         if raise_on_empty and array.size == 0:
             raise ValueError(f"{other!r} is empty: it cannot be an operand")
-        return constant(array, dtype or self._dtype)
+        form = dtype or self._dtype
+        check_whole(array, form.as_numpy(), repr(self._id))
+        return constant(array, form)
 
     def __add__(self, other: Any) -> Tensor:
         return _op("add", self, self._ensure_tensor(other))

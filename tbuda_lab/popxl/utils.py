@@ -33,7 +33,8 @@ def to_numpy(
     """Data in C order, in the given type, else in their own with 64-bit types made 32-bit (`downcast`).
 
     log2_scale, nan_on_overflow: of 8-bit floats alone, else `RuntimeError`. Raises `TypeError` for integers that are
-    to be 8-bit floats, `ValueError` for what holds no numbers.
+    to be 8-bit floats, `ValueError` for what holds no numbers, and for numbers that an integer type does not have;
+    fractions are cut off where `dtype` is one.
     """
     array = as_array(x)
     if array.dtype.kind in "OSUMm":
@@ -55,9 +56,28 @@ def to_numpy(
         target = dtype.as_numpy()
     elif downcast:
         target = downcast_np_dtypes.get(array.dtype, array.dtype)
+    check_range(array, target)
     if array.dtype == target and not copy:
         return array if array.flags["C_CONTIGUOUS"] else np.array(array, order="C")
     return np.array(array.astype(target), order="C", copy=True)
+
+
+def check_range(array: np.ndarray, target: np.dtype[Any]) -> None:
+    """Raises `ValueError` for numbers that an integer type does not have; `astype` would make others of them."""
+    if target.kind not in "iu" or array.dtype.kind not in "iuf" or np.can_cast(array.dtype, target) or not array.size:
+        return
+    least, most = np.iinfo(target).min, np.iinfo(target).max
+    for value in (array.min().item(), array.max().item()):
+        if not least <= (value if array.dtype.kind != "f" or not np.isfinite(value) else int(value)) <= most:
+            raise ValueError(f"{value} does not fit {target}, which is from {least} to {most}: give another dtype")
+
+
+def check_whole(array: np.ndarray, target: np.dtype[Any], what: str) -> None:
+    """Raises `ValueError` for fractions that are to be integers. what: of which tensor."""
+    if target.kind in "iu" and array.dtype.kind == "f":
+        parts = array[np.isfinite(array) & (array != np.trunc(array))]
+        if parts.size:
+            raise ValueError(f"{parts.flat[0]} is no whole number, and {what} is {target}: cast one of them")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +130,8 @@ def product(sizes: Iterable[int]) -> int:
 
 __all__ = [
     "as_array",
+    "check_range",
+    "check_whole",
     "checked_shape",
     "downcast_np_dtypes",
     "dtypes",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -575,3 +578,28 @@ def test_logsumexp_of_rows_with_infinities() -> None:
         y = ops.logsumexp(ops.host_load(stream), 1)
     wanted = torch.from_numpy(x).logsumexp(1)
     np.testing.assert_allclose(run(ir, {"y": y}, {stream: x})["y"], wanted, rtol=1e-5)
+
+
+WHOLE_UPDATES: dict[str, tuple[Callable[[popxl.Tensor, popxl.Tensor], Any], Callable[[np.ndarray], np.ndarray]]] = {
+    "by a number": (lambda t, x: ops.var_updates.accumulate_(t, x, 3), lambda n: n + n * np.int32(3)),
+    "by a tensor": (
+        lambda t, x: ops.var_updates.accumulate_(t, x, popxl.constant(np.int32(3))), lambda n: n + n * np.int32(3)),
+    "squares": (lambda t, x: ops.var_updates.accumulate_square_(t, x, 2.0), lambda n: n + n * n * np.int32(2)),
+    "a factor": (lambda t, x: ops.var_updates.accumulator_scale_(t, 3), lambda n: n * np.int32(3)),
+    "some rows": (
+        lambda t, x: ops.var_updates.sparse_accumulate_(t, x, popxl.constant([2, 1, 0], popxl.int32), 0, 3.0),
+        lambda n: n + n[::-1] * np.int32(3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WHOLE_UPDATES)
+def test_updates_of_integers_are_exact_and_wrap(what: str) -> None:
+    update, wanted = WHOLE_UPDATES[what]
+    numbers = np.array([[7, -3], [2**31 - 1, -(2**31)], [2**24 + 1, 0]], np.int32)
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        t = popxl.variable(numbers)
+        update(t, popxl.variable(numbers))
+        got = run(ir, {"t": t})["t"]
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(got, wanted(numbers))

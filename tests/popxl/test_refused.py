@@ -37,6 +37,16 @@ def circle(ir: popxl.Ir) -> None:
             ops.call(called)
 
 
+def twice(ir: popxl.Ir) -> None:
+    """A product of a tensor by itself: both gradients by it."""
+    x = ones(2)
+    square = graph(ir, lambda a, b: a * b, x, x)
+    grads = popxl.transforms.autodiff(square)
+    call = ops.call_with_info(square, x, x)
+    back = ops.call_with_info(grads.graph, ones(2), inputs_dict=grads.inputs_dict(call))
+    grads.fwd_parent_ins_to_grad_parent_outs(call, back)
+
+
 FOREIGN = popxl.Ir().create_graph(ops.relu, popxl.TensorSpec((2,), popxl.float32))
 
 
@@ -96,6 +106,35 @@ WRITTEN: dict[str, Case] = {
     "a buffer of half elements": (lambda ir: popxl.remote_buffer((1.5,), popxl.float32), 1, TypeError, "integer"),  # type: ignore[arg-type]
     "a type that there is not": (lambda ir: popxl.h2d_stream((2,), "floaty"), 1, ValueError, "no dtype for 'floaty'"),  # type: ignore[arg-type]
     "an IPU below the first": (lambda ir: popxl.ipu(-1).__enter__(), 1, ValueError, "counted from 0"),
+    "a number that int32 does not have": (
+        lambda ir: popxl.constant([1, 2**40]), 1, ValueError, "1099511627776 does not fit int32"),
+    "a sign that uint8 does not have": (
+        lambda ir: ones(2, dtype=np.uint8) + -1, 1, ValueError, "-1 does not fit uint8"),
+    "no number as a whole one": (
+        lambda ir: popxl.variable([1.0, np.nan], popxl.int32), 1, ValueError, "nan does not fit int32"),
+    "a fraction next to whole numbers": (
+        lambda ir: ones(2, dtype=np.int32) * 1.5, 1, ValueError, "1.5 is no whole number, and 't' is int32"),
+    "a fraction of whole numbers": (
+        lambda ir: ops.scaled_add(ones(2, dtype=np.int32), ones(2, dtype=np.int32), b=0.5),
+        1, popxl.popart_exception, "b = 0.5 is no whole number"),
+    "a fraction as a bound of whole numbers": (
+        lambda ir: ops.clip(ones(2, dtype=np.int32), max=2.5), 1, popxl.popart_exception, "max = 2.5 is no whole"),
+    "a fraction added up in whole numbers": (
+        lambda ir: ops.var_updates.accumulate_(ones(2, dtype=np.int32), ones(2, dtype=np.int32), 0.5),
+        1, popxl.popart_exception, "f = 0.5 is no whole number"),
+    "floats added up in whole numbers": (
+        lambda ir: ops.var_updates.accumulate_(ones(2, dtype=np.int32), ones(2)),
+        1, popxl.popart_exception, "'t' is .*int32, and X 't__t0' .*float32"),
+    "a mean of whole numbers": (
+        lambda ir: ops.var_updates.accumulate_mean_(ones(2, dtype=np.int32), ones(2, dtype=np.int32), 1.0),
+        1, popxl.popart_exception, "are no whole numbers"),
+    "what is left of nothing": (lambda ir: ops.increment_mod(ones(2), 1.0, 0.0), 1, ValueError, "division by 0"),
+    "gradients of what is no graph": (
+        lambda ir: popxl.transforms.autodiff(ones(2)), 1, TypeError, "of a graph, not of Variable"),  # type: ignore[arg-type]
+    "gradients by what is no tensor": (
+        lambda ir: popxl.transforms.autodiff(graph(ir, ops.relu, ones(2)), grads_required=[1]),  # type: ignore[list-item]
+        1, TypeError, "one of grads_required is int"),
+    "an operand that a call has twice": (twice, 1, popxl.popart_exception, "'t' is given twice .* sum of two"),
     "a call of another shape": (
         lambda ir: ops.call(graph(ir, ops.relu, ones(2)), ones(3)), 1, popxl.popart_exception, r"of shape \(2,\)"),
 }  # fmt: skip
@@ -119,13 +158,20 @@ PLACED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ops.layer_norm(ones(2, 4), ones(3), ones(4)), "ops.layer_norm of 't', 't__t0', 't__t1'"),
     "a collective": (
         lambda: ops.collectives.replicated_all_reduce(ones(2), "sum"), "ops.collectives.replicated_all_reduce of 't'"),
+    "an index": (lambda: ones(2)["a"], "an index of 't'"),
+    "an operand that is no tensor": (lambda: ones(2) + "a", "an operand of 't'"),
+    "a diagonal": (lambda: ones(2, 3).diag(), "diag of 't'"),
+    "a stream": (lambda: popxl.h2d_stream((-1,), popxl.float32), "popxl.h2d_stream"),
+    "a buffer": (lambda: popxl.remote_buffer((2,), popxl.float32, 0), "popxl.remote_buffer"),
+    "a variable": (lambda: popxl.variable("a"), "popxl.variable"),
+    "a gradient graph": (lambda: popxl.transforms.autodiff(ones(2)), "transforms.autodiff of 't'"),  # type: ignore[arg-type]
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", PLACED)
 def test_a_refusal_names_op_tensors_and_line_once(what: str) -> None:
     write, place = PLACED[what]
-    with popxl.Ir(2).main_graph, pytest.raises((popxl.popart_exception, ValueError)) as refused:
+    with popxl.Ir(2).main_graph, pytest.raises((popxl.popart_exception, ValueError, TypeError)) as refused:
         write()
     text = str(refused.value)
     assert text.count(HERE) == 1 and f"({place}" in text and text.endswith(")"), text
@@ -162,6 +208,57 @@ def test_what_goes_wrong_in_a_run_names_the_op_and_its_line(what: str) -> None:
         session.run()
     assert not session.is_attached
     np.testing.assert_array_equal(session.get_tensor_data(v), [0, 0])
+
+
+GIVEN: dict[str, tuple[Any, Any, type[Exception], str]] = {
+    "a list of inputs": ([np.ones(2, np.float32)], None, TypeError, "inputs are given by stream"),
+    "other types": (np.ones(2, np.int32), None, ValueError, "takes .*float32, not int32"),
+    "what is no number": ("ab", None, ValueError, "'load': 'ab' holds no numbers"),
+    "an output that is no array": (np.ones(2, np.float32), [0.0, 0.0], TypeError, "takes 'store', not list"),
+    "an output of whole numbers": (
+        np.ones(2, np.float32), np.zeros(2, np.int32), ValueError, "gives .*float32, which int32 does not hold"),
+    "an output that is kept": (
+        np.ones(2, np.float32), np.broadcast_to(np.float32(0), (2,)), ValueError, "'store' is read-only"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", GIVEN)
+def test_a_run_takes_and_gives_what_its_streams_are(what: str) -> None:
+    given, taken, error, text = GIVEN[what]
+    ir = popxl.Ir()
+    with ir.main_graph:
+        load, store = popxl.h2d_stream((2,), popxl.float32, "load"), popxl.d2h_stream((2,), popxl.float32, "store")
+        ops.host_store(store, ops.host_load(load))
+    inputs = given if isinstance(given, list) else {load: given}
+    outputs = {store: np.zeros(2, np.float32) if taken is None else taken}
+    with popxl.Session(ir, "ipu_model") as session, pytest.raises(error, match=text):
+        session.run_with_outputs(inputs, outputs)  # type: ignore[arg-type]
+
+
+def test_one_number_is_of_its_stream_s_type() -> None:
+    ir = popxl.Ir()
+    with ir.main_graph:
+        load, store = popxl.h2d_stream((), popxl.int32), popxl.d2h_stream((), popxl.int32)
+        ops.host_store(store, ops.host_load(load))
+    with popxl.Session(ir, "ipu_model") as session:
+        assert session.run({load: 3})[store] == 3
+        for wrong in (1.5, np.float32(1.5), 2**40):
+            with pytest.raises(ValueError, match="h2d_stream"):
+                session.run({load: wrong})
+
+
+def test_a_session_writes_variables_of_its_own_ir() -> None:
+    irs = [popxl.Ir(), popxl.Ir()]
+    variables = []
+    for ir in irs:
+        with ir.main_graph:
+            variables.append(ones(2))
+            _store(variables[-1] * 2.0)
+    session = popxl.Session(irs[0], "ipu_model")
+    with pytest.raises(ValueError, match="another Ir"):
+        session.write_variable_data(variables[1], np.zeros(2, np.float32))
+    with pytest.raises(TypeError, match="of an Ir, not of Graph"):
+        popxl.Session(irs[0].main_graph)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("size", "sharded"), [(3, False), (9, True)])

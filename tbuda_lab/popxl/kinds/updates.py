@@ -91,8 +91,12 @@ class _Nodes(_Numbers):
 
 
 def _named(a: Attrs, operands: tuple[Any, ...]) -> dict[str, Any]:
-    """By name of an argument its number, or the operand that it is: `inputs` has their names in order."""
-    return {**a.get("numbers", {}), **dict(zip(a["inputs"], operands, strict=True))}
+    """By name of an argument its number, or the operand that it is: `inputs` has their names in order. The number of
+    an array of integers is one: whole numbers times a float would be floats."""
+    numbers, first = a.get("numbers", {}), operands[0]
+    if isinstance(first, np.ndarray) and first.dtype.kind in "iu":
+        numbers = {name: np.array(int(v)).astype(first.dtype) for name, v in numbers.items()}
+    return {**numbers, **dict(zip(a["inputs"], operands, strict=True))}
 
 
 def _accumulate(n: _Numbers, a: Attrs, *operands: Any) -> Any:

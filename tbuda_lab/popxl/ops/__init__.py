@@ -101,3 +101,4 @@ from tbuda_lab.popxl.ops.transfers import (
 )
 
 faults.tell_where(globals())
+faults.tell_where_of_methods({"__getitem__": "an index", "_ensure_tensor": "an operand", "diag": "diag"})

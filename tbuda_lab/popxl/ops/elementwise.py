@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.errors import popart_exception
-from tbuda_lab.popxl.ops.utils import broadcast, cast_if_needed, need_tensor, one, same_type
+from tbuda_lab.popxl.ops.utils import broadcast, cast_if_needed, check_numbers, need_tensor, one, same_type
 from tbuda_lab.popxl.tensor import Tensor
 
 
@@ -114,6 +114,8 @@ def floor(t: Tensor) -> Tensor:
 
 def clip(t: Tensor, min: float = float("-inf"), max: float = float("inf")) -> Tensor:
     """t, but not below min and not above max."""
+    need_tensor("t", t)
+    check_numbers("clip", t, min=min, max=max)
     return _unary("Clip", t, min=float(min), max=float(max))
 
 
@@ -256,6 +258,7 @@ def _scaled_add(kind: str, x: Tensor, y: Tensor, a: float | Tensor, b: float | T
     need_tensor("Y", y)
     if x.shape != y.shape:
         raise popart_exception(f"scaled_add: X {x.shape} and Y {y.shape} have the same shape")
+    check_numbers("scaled_add", x, Y=y, a=a, b=b)
     inputs = {"X": x, "Y": y} | {n: t for n, t in (("a", a), ("b", b)) if isinstance(t, Tensor)}
     numbers = {n: None if isinstance(v, Tensor) else float(v) for n, v in (("a", a), ("b", b))}
     return one(kind, inputs, x.shape, x.dtype, numbers, **more)
@@ -263,12 +266,20 @@ def _scaled_add(kind: str, x: Tensor, y: Tensor, a: float | Tensor, b: float | T
 
 def increment_mod(t: Tensor, increment: float, modulus: float) -> Tensor:
     """(t + increment) % modulus."""
+    _check_modulus(t, increment, modulus)
     return _unary("IncrementMod", t, increment=increment, modulus=modulus)
 
 
 def increment_mod_(t: Tensor, increment: float, modulus: float) -> Tensor:
     """As `increment_mod`, written over t."""
-    need_tensor("t", t)
+    _check_modulus(t, increment, modulus)
     return one(
         "IncrementModInplace", {"t": t}, t.shape, t.dtype, {"increment": increment, "modulus": modulus}, modifies=(0,)
     )
+
+
+def _check_modulus(t: Tensor, increment: float, modulus: float) -> None:
+    need_tensor("t", t)
+    check_numbers("increment_mod", t, increment=increment, modulus=modulus)
+    if modulus == 0:
+        raise ValueError("increment_mod: nothing is left of a division by 0: give another modulus")

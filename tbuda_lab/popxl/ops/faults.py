@@ -20,10 +20,16 @@ def tell_where(names: dict[str, Any]) -> None:
     home = names["__name__"]
     for name, value in list(names.items()):
         if inspect.isfunction(value) and f"{value.__module__}.".startswith(f"{home}.") and not name.startswith("_"):
-            names[name] = _telling(value, home.removeprefix("tbuda_lab.popxl."))
+            names[name] = _telling(value, f"{home.removeprefix('tbuda_lab.').removeprefix('popxl.')}.{value.__name__}")
 
 
-def _telling(function: Callable[..., Any], package: str) -> Callable[..., Any]:
+def tell_where_of_methods(methods: dict[str, str]) -> None:
+    """Wrap methods of `Tensor`, by name what a message calls them."""
+    for name, told in methods.items():
+        setattr(Tensor, name, _telling(getattr(Tensor, name), told))
+
+
+def _telling(function: Callable[..., Any], told: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         outermost = not _inside.get()
@@ -32,7 +38,7 @@ def _telling(function: Callable[..., Any], package: str) -> Callable[..., Any]:
             return function(*args, **kwargs)
         except _TOLD as error:
             if outermost:  # the function that the program calls, and none of those that this one is made of
-                _add_place(error, f"{package}.{function.__name__}", (*args, *kwargs.values()))
+                _add_place(error, told, (*args, *kwargs.values()))
             raise
         finally:
             _inside.reset(token)

@@ -135,6 +135,20 @@ def same_type(what: str, *tensors: Tensor) -> dtype:
     return tensors[0].dtype
 
 
+def check_numbers(what: str, t: Tensor, **numbers: Any) -> None:
+    """Raises `popart_exception` for fractions, and tensors of floats, in an op on whole numbers."""
+    if t.dtype.is_floating_point:
+        return
+    for name, v in numbers.items():
+        if isinstance(v, Tensor):
+            if v.dtype.is_floating_point:
+                raise popart_exception(
+                    f"{what}: {t.id!r} is {t.dtype}, and {name} {v.id!r} {v.dtype}: cast one of them"
+                )
+        elif v is not None and np.isfinite(v) and v != int(v):
+            raise popart_exception(f"{what}: {t.id!r} is {t.dtype}, and {name} = {v} is no whole number")
+
+
 def need_tensor(name: str, t: Any) -> None:
     """Raises `TypeError` for anything else."""
     if not isinstance(t, Tensor):
@@ -146,6 +160,7 @@ __all__ = [
     "cast_if_needed",
     "check_in_graph",
     "check_inputs",
+    "check_numbers",
     "check_tensor_ipu_and_tile_set",
     "checked_axis",
     "convert_optional_dtype",

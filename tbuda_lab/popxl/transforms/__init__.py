@@ -1,5 +1,6 @@
 """Transforms of graphs."""
 
+from tbuda_lab.popxl.ops import faults
 from tbuda_lab.popxl.transforms.autodiff import (
     ExpectedConnection,
     ExpectedConnectionType,
@@ -18,3 +19,5 @@ __all__ = [
     "io_tile_exchange",
     "merge_exchange",
 ]
+
+faults.tell_where(globals())

@@ -13,6 +13,7 @@ from tbuda_lab.popxl.graph import Graph, Op
 from tbuda_lab.popxl.kinds import calculates_as
 from tbuda_lab.popxl.kinds.gradients import RULES, Backward, generic
 from tbuda_lab.popxl.ops.call import CallSiteInfo, call_with_info
+from tbuda_lab.popxl.ops.utils import need_tensor
 from tbuda_lab.popxl.tensor import Constant, Tensor, constant
 
 
@@ -125,9 +126,18 @@ class GradGraphInfo:
     def fwd_parent_ins_to_grad_parent_outs(
         self, fwd_call_info: CallSiteInfo, grad_call_info: CallSiteInfo
     ) -> dict[Tensor, Tensor]:
-        """By operand of a call of the forward graph the gradient by it at a call of the gradient graph."""
-        own = self.fwd_graph_ins_to_grad_parent_outs(grad_call_info)
-        return {fwd_call_info.graph_to_parent(t): grad for t, grad in own.items()}
+        """By operand of a call of the forward graph the gradient by it at a call of the gradient graph. Raises
+        `popart_exception` for an operand that the call has twice: its gradient is the sum of two."""
+        result: dict[Tensor, Tensor] = {}
+        for t, grad in self.fwd_graph_ins_to_grad_parent_outs(grad_call_info).items():
+            operand = fwd_call_info.graph_to_parent(t)
+            if operand in result:
+                raise popart_exception(
+                    f"{operand.id!r} is given twice to graph {self._forward.id!r}, and its gradient is the sum of two: "
+                    "take them from fwd_graph_ins_to_grad_parent_outs and add them"
+                )
+            result[operand] = grad
+        return result
 
 
 def autodiff(
@@ -145,9 +155,14 @@ def autodiff(
     are called included. Raises `popart_exception` for ops that modify tensors, and for a required gradient that there
     is not.
     """
+    if not isinstance(graph, Graph):
+        raise TypeError(f"autodiff is of a graph, not of {type(graph).__name__}: make one with ir.create_graph")
     infos = dict(called_graphs_grad_info or {})
     provided = list(graph._outputs if grads_provided is None else grads_provided)
     required = list(graph._inputs if grads_required is None else grads_required)
+    for name, tensors in (("grads_provided", provided), ("grads_required", required)):
+        for t in tensors:
+            need_tensor(f"one of {name}", t)
     _refuse_modifying(graph, set())
     maker = _Maker(graph, provided, infos)
     info = maker.make(required, strict=True)
