@@ -240,6 +240,7 @@ class SambaSession:
         if idle:
             listed = ", ".join(k.removeprefix("run_") for k in idle)
             warnings.warn(f"session.run: {listed} has no effect: no optimizer of the graph has it", stacklevel=2)
+        self._tell_what_is_left(traced, goes_back)
         program = traced.host_program(sections, [k for k in scalars if k in suffixes], resumes)
         self._follow_optimizers(traced, replicas)
         traced.replicas, traced.reduce_on_rdu = len(replicas), reduce_on_rdu
@@ -250,8 +251,30 @@ class SambaSession:
             traced.waiting = len(replicas) if holds else 0
         if "opt" in sections and traced.trains:
             traced.steps += traced.spatial_batches
+        if traced.trains:
+            traced.unused = (goes_back or traced.unused) and "opt" not in sections
         self._deliver(traced, replicas, sections, popped)
         return tuple(traced.outputs[k] for k in chosen)
+
+    def _tell_what_is_left(self, traced: TracedGraph, goes_back: bool) -> None:
+        """Warn of what the program changed on the host and the device does not see, and of gradients that go."""
+        now = traced.parameters_on_host()
+        changed = [name for name, how in now.items() if traced.on_host.get(name) != how]
+        if changed:
+            listed = ", ".join(changed[:3]) + (f" and {len(changed) - 3} more" if len(changed) > 3 else "")
+            warnings.warn(
+                f"session.run: {listed} changed on the host (values, or requires_grad) since the device took its "
+                "parameters; it goes on with its own: session.to_rdu(model) takes new values, trace_graph what is "
+                "trained",
+                stacklevel=3,
+            )
+            traced.on_host = now
+        if goes_back and traced.unused:
+            warnings.warn(
+                "session.run: the gradients of the backward pass before were not used by opt and are replaced; "
+                "gradients do not accumulate from run to run",
+                stacklevel=3,
+            )
 
     def _work_off(self, traced: TracedGraph) -> None:
         """Let the forward pass that waits go: the next one begins with empty queues."""
@@ -348,7 +371,7 @@ class SambaSession:
                     traced.steps = max(traced.steps, step)
                 for path, numbers in traced.numbers().items():
                     replica.write_state(path, {k: torch.tensor([v]) for k, v in numbers.items()})
-            traced.written = traced.numbers()
+            traced.written, traced.on_host = traced.numbers(), traced.parameters_on_host()
 
     to_device = to_rdu
 
@@ -369,6 +392,7 @@ class SambaSession:
                     optimizer.take_state(parameter, replica.states(path), traced.steps)
                 if isinstance(model, OnnxModel):
                     model.write_back()
+                traced.on_host = traced.parameters_on_host()
 
     def get_tensors_by_name(self, names: Sequence[str]) -> list[Any]:
         """Parameters, inputs and outputs of the traced graphs by SambaFlow name. Raises `KeyError`."""

@@ -17,6 +17,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import elements
+from tbuda_lab.core.frontend.torch_model.state import fingerprint
 from tbuda_lab.core.frontend.torch_model.training import train_tables, use_batch_statistics
 from tbuda_lab.core.graph import Graph, NodeKind, print_graph
 from tbuda_lab.core.graph.phases import TRAINABLE
@@ -67,7 +68,8 @@ class TracedGraph:
     digests: digests of the parameters that no run changes, as the device has them. waiting: replicas with a forward
     pass that no backward pass has gone back through yet. steps: updates so far. norms: batch norms that take the
     statistics of their input. written: the optimizer's numbers by weight and name, as `param_groups` had them when they
-    went to the device.
+    went to the device. on_host: the parameters as they were on the host then, see `parameters_on_host`. unused: whether
+    the last backward pass left gradients that no update has taken.
     """
 
     name: str
@@ -96,6 +98,15 @@ class TracedGraph:
     steps: int = 0
     norms: tuple[str, ...] = ()
     written: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    on_host: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    unused: bool = False
+
+    def __post_init__(self) -> None:
+        self.on_host = self.parameters_on_host()
+
+    def parameters_on_host(self) -> dict[str, tuple[Any, ...]]:
+        """By parameter what tells its values on the host from others, and whether it is trained."""
+        return {name: (fingerprint(p), p.requires_grad) for name, p in self.model.named_parameters()}
 
     @property
     def trains(self) -> bool:

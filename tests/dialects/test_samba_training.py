@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -206,6 +207,43 @@ def test_frozen_parameters_stay() -> None:
     pair.step(batch)
     pair.step(batch)
     pair.same()
+
+
+HOST_CHANGES: dict[str, Callable[[torch.nn.Module], object]] = {
+    "loaded": lambda model: model.load_state_dict(Small().state_dict()),
+    "written": lambda model: model.get_parameter("first.weight").data.mul_(2),
+    "other data": lambda model: setattr(model.get_parameter("first.bias"), "data", torch.ones(16)),
+    "frozen": lambda model: model.get_parameter("first.bias").requires_grad_(False),
+}
+
+
+@pytest.mark.parametrize("how", HOST_CHANGES)
+def test_what_a_program_changes_on_the_host_alone_is_told(how: str) -> None:
+    """Weights are the device's from the trace on: it trains what it has until `to_rdu` or another trace."""
+    batch = small_batches(1)[0]
+    pair = Pair(Small(), batch)
+    with torch.no_grad():
+        HOST_CHANGES[how](pair.model)
+    with pytest.warns(UserWarning, match=r"first\..* changed on the host .* session\.to_rdu"):
+        pair.step(batch)
+    samba.session.to_cpu(pair.model)
+    with torch.no_grad():
+        HOST_CHANGES["written"](pair.model)
+    samba.session.to_rdu(pair.model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        samba.session.run(given(batch), pair.outputs)
+
+
+def test_gradients_that_no_update_took_are_told() -> None:
+    first, second = small_batches(2)
+    pair = Pair(Small(), first)
+    samba.session.run(given(first), pair.outputs, section_types=["fwd", "bckwd"])
+    with pytest.warns(UserWarning, match="do not accumulate"):
+        pair.step(second)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        pair.step(first)
 
 
 def test_a_loss_outside_the_model() -> None:
