@@ -170,6 +170,12 @@ GROUPS: dict[str, dict[str, Case]] = {
             ((3, 4), (1, 4)),
             rest=(np.array([[2, 0, 1, 2]], np.int32),),
         ),
+        "groupedgather": Case(
+            lambda x, i: ops.groupedgather(x, i, 1, 2),
+            lambda x, i: torch.stack([x[k][i[k].long()] for k in range(2)]),
+            ((2, 4, 3),),
+            rest=(np.array([[1, 2, 1], [3, 0, 0]], np.int32),),
+        ),
         "topk": Case(lambda x: ops.topk(x, 2, 1, True, True)[0], lambda x: x.topk(2, 1).values),
         "median": Case(lambda x: ops.median(x, 1), lambda x: x.median(1).values),
         "roi_align": Case(
@@ -211,6 +217,15 @@ GROUPS: dict[str, dict[str, Case]] = {
         "max_pool of a row": Case(lambda x: ops.max_pool(x, (2,), (2,)), lambda x: nn.max_pool1d(x, 2), ROW[:1]),
         "average_pool of a volume": Case(
             lambda x: ops.average_pool(x, (2, 2, 2), (1, 1, 1)), lambda x: nn.avg_pool3d(x, 2, 1), ((1, 1, 3, 3, 3),)
+        ),
+        "average_pool with gaps": Case(
+            lambda x: ops.average_pool(x, (2, 2), (1, 1), dilation=(2, 3)),
+            lambda x: (x[..., :4, :3] + x[..., 2:, :3] + x[..., :4, 3:] + x[..., 2:, 3:]) / 4,
+            IMAGE,
+        ),
+        "softmax between dims": Case(lambda x: ops.softmax(x, 1), lambda x: x.softmax(1), ((3, 2, 2, 2, 3),)),
+        "logsumexp between dims": Case(
+            lambda x: ops.logsumexp(x, [1, 3]), lambda x: x.logsumexp((1, 3)), ((3, 2, 2, 2, 3),)
         ),
         "batch_norm_inference": Case(
             ops.batch_norm_inference,

@@ -603,3 +603,14 @@ def test_updates_of_integers_are_exact_and_wrap(what: str) -> None:
         got = run(ir, {"t": t})["t"]
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(got, wanted(numbers))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3, 4])
+def test_places_of_the_largest_along_any_of_five_dims(axis: int) -> None:
+    x = np.random.default_rng(5).standard_normal((3, 2, 2, 2, 3)).astype(np.float32)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t = popxl.variable(x)
+        got = run(ir, {"most": ops.argmax(t, axis), "least": ops.argmin(t, axis, keepdim=True)})
+    np.testing.assert_array_equal(got["most"], x.argmax(axis))
+    np.testing.assert_array_equal(got["least"], x.argmin(axis, keepdims=True))

@@ -25,6 +25,10 @@ def buffer() -> popxl.RemoteBuffer:
     return popxl.remote_buffer((2,), popxl.float32, 2)
 
 
+def image() -> popxl.Variable:
+    return ones(1, 1, 5, 5)
+
+
 def graph(ir: popxl.Ir, function: Callable[..., Any], *inputs: popxl.Tensor) -> popxl.Graph:
     return ir.create_graph(function, *inputs)
 
@@ -129,6 +133,46 @@ WRITTEN: dict[str, Case] = {
         lambda ir: ops.var_updates.accumulate_mean_(ones(2, dtype=np.int32), ones(2, dtype=np.int32), 1.0),
         1, popxl.popart_exception, "are no whole numbers"),
     "what is left of nothing": (lambda ir: ops.increment_mod(ones(2), 1.0, 0.0), 1, ValueError, "division by 0"),
+    "a stride of 0": (lambda ir: ops.conv(image(), image(), (0, 1)), 1, ValueError, r"strides are from 1 on, not \(0"),
+    "a dilation of 0": (lambda ir: ops.conv(image(), image(), dilation=(1, 0)), 1, ValueError, "dilations are from 1"),
+    "pads below 0": (
+        lambda ir: ops.conv_transpose(image(), image(), padding=(-1, 0, 0, 0)), 1, ValueError, "pads are from 0 on"),
+    "no groups": (lambda ir: ops.conv(image(), image(), groups=0), 1, ValueError, "groups are from 1 on"),
+    "pads twice": (
+        lambda ir: ops.conv(image(), image(), padding=(1, 1, 1, 1), pad_type="same_upper"), 1, ValueError,
+        "pad_type='same_upper' says what the padding is"),
+    "pads of a pool twice": (
+        lambda ir: ops.max_pool(image(), (2, 2), padding=(1, 1, 1, 1), auto_pad="valid"), 1, ValueError,
+        "auto_pad='valid'"),
+    "a pool that stands still": (lambda ir: ops.max_pool(image(), (2, 2), (0, 1)), 1, ValueError, "strides are from 1"),
+    "a window of nothing": (lambda ir: ops.average_pool(image(), (0, 2)), 1, ValueError, "windows are from 1 on"),
+    "strides of both ends": (
+        lambda ir: ops.max_pool(image(), (2, 2), (1, 1, 1, 1)), 1, popxl.popart_exception, "strides has 2 entries"),
+    "a window of padding": (
+        lambda ir: ops.max_pool(image(), (2, 2), padding=(3, 0, 0, 0)), 1, popxl.popart_exception,
+        "a window of spatial dim 0 begins at -3, and has nothing of the 5 pixels"),
+    "a window behind the image": (
+        lambda ir: ops.average_pool(image(), (1, 1), (3, 3), ceil_mode=True), 1, popxl.popart_exception,
+        "begins at 6, .* or ceil_mode=False"),
+    "more than all memory": (
+        lambda ir: ops.matmul(ones(2, 2), ones(2, 2), available_memory_proportion=7.0), 1, ValueError, "at most 1"),
+    "more than all memory for a conv": (
+        lambda ir: ops.conv(image(), image(), available_memory_proportions=[2.0]), 1, ValueError, "at most 1, not 2"),
+    "parts of a sum of no type": (
+        lambda ir: ops.conv(image(), image(), partials_types=["int"]), 1, ValueError, "float16 or float32, not 'int'"),
+    "a product of floats as integers": (
+        lambda ir: ops.matmul(ones(2, 2), ones(2, 2), output_type=popxl.int32), 1, ValueError, "cast the product"),
+    "whole random numbers": (
+        lambda ir: ops.random_normal(ones(2, dtype=np.uint32), (2,), dtype=popxl.int32), 1, ValueError, "not .*int32"),
+    "parts of less than nothing": (
+        lambda ir: ops.split(ones(4), [5, -1]), 1, popxl.popart_exception, r"parts of \[5, -1\]"),
+    "a copy on no IPU": (lambda ir: ops.ipu_copy(ones(2), -1, 0), 1, ValueError, "counted from 0"),
+    "a part of another size": (
+        lambda ir: ops.dynamic_update(ones(4, 2), ones(1, dtype=np.uint32), ones(3, 2), [0], [2], True),
+        1, popxl.popart_exception, r"the part of 't' is \(2, 2\), and 't__t\d+' has shape \(3, 2\)"),
+    "places of nothing": (
+        lambda ir: ops.scatter_reduce(ones(2, 2), ones(2, dtype=np.int32), "sum", axis_size=0), 1, ValueError,
+        "axis_size is from 1 on"),
     "gradients of what is no graph": (
         lambda ir: popxl.transforms.autodiff(ones(2)), 1, TypeError, "of a graph, not of Variable"),  # type: ignore[arg-type]
     "gradients by what is no tensor": (
@@ -189,6 +233,15 @@ RUNS: dict[str, tuple[Callable[[], Any], str, str]] = {
     "elements behind the last": (
         lambda: _store(ops.scatter(ones(4), popxl.variable(np.array([9], np.int32)), ones(1))), "Scatter",
         "index 9 is out of bounds"),
+    "a part behind the last": (
+        lambda: _store(ops.dynamic_slice(ones(4), popxl.variable(np.array([3], np.uint32)), [0], [2], True)),
+        "DynamicSlice", "2 elements from 3 on are not among the 4 of axis 0"),
+    "a part before the first": (
+        lambda: _store(ops.dynamic_update(ones(4), popxl.variable(np.array([-1], np.int32)), ones(2), [0], [2], True)),
+        "DynamicUpdate", "2 elements from -1 on"),
+    "a label of no class": (
+        lambda: _store(ops.nll_loss(ones(2, 3), popxl.variable(np.array([0, 3], np.int32)), ignore_index=-1)), "Nll",
+        "label 3 is none of the 3 classes, and ignore_index is -1"),
     "sums of 8-bit floats": (
         lambda: _store(popxl.variable(np.ones(2, np.float32), popxl.float8_143)
                        + popxl.variable(np.ones(2, np.float32), popxl.float8_143)), "Add", "float8_143"),

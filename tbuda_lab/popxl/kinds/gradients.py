@@ -381,6 +381,9 @@ def _slice_grad_grid(g: Ground, a: Attrs, grad: str) -> str:
 
 def _gather_grad(a: Attrs, grad: np.ndarray, indices: np.ndarray) -> np.ndarray:
     axis, shape = a["axis"], tuple(a["shape"])
+    if a.get("group_size"):
+        one = {**a, "group_size": 0, "axis": axis - 1, "shape": shape[1:]}
+        return np.stack([_gather_grad(one, *part) for part in zip(grad, indices, strict=True)])
     many = indices.ndim
     rows = one_hot_rows(indices, shape[axis])
     flat = np.moveaxis(grad, range(axis, axis + many), range(many)).reshape(len(rows), -1)

@@ -105,6 +105,9 @@ def loss_rows(a: Attrs, labels: np.ndarray, classes: int) -> tuple[np.ndarray, n
     number of labels that count for a mean; and the number itself."""
     flat = labels.reshape(-1)
     counts = _loss_weights(a, flat, flat)
+    wrong = flat[(counts > 0) & ((flat < 0) | (flat >= classes))]
+    if wrong.size:
+        raise ValueError(f"label {wrong[0]} is none of the {classes} classes, and ignore_index is {a['ignore_index']}")
     rows = one_hot_rows(flat, classes) * counts[:, None]
     share = np.float32(1.0)
     if a["reduction"] == "mean":
@@ -157,10 +160,12 @@ add("NlllWithSoftmaxGradDirect", numpy=_nll_direct, grid=_nll_direct_grid)
 
 # -- dynamic slices ----------------------------------------------------------------------------------------------------
 def _region(a: Attrs, shape: tuple[int, ...], index: np.ndarray) -> tuple[slice, ...]:
-    """The region of a dynamic slice: an index that reaches too far is moved back."""
+    """The region of a dynamic slice. Raises `ValueError` for one that reaches beyond the tensor."""
     region = [slice(None)] * len(shape)
     for start, axis, size in zip(np.asarray(index).reshape(-1), a["axes"], a["sizes"], strict=True):
-        begin = min(max(0, int(start)), shape[axis] - size)
+        begin = int(start)
+        if not 0 <= begin <= shape[axis] - size:
+            raise ValueError(f"{size} elements from {begin} on are not among the {shape[axis]} of axis {axis}")
         region[axis] = slice(begin, begin + size)
     return tuple(region)
 

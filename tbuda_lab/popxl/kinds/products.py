@@ -268,13 +268,26 @@ def _average_pool(a: Attrs, x: torch.Tensor) -> torch.Tensor:
     """The mean of the pixels of each window that are in the image."""
     spatial = tuple(x.shape[2:])
     run = (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)[len(spatial) - 1]
-    if any(d != 1 for d in a["dilations"]):
-        raise NotOnGrid("dilation of an average pool")
     sides = _flat(_pool_sides(a, spatial))
+    if any(d != 1 for d in a["dilations"]):
+        return _mean_of_spread_windows(a, x, sides)
     total = run(functional.pad(x, sides), tuple(a["kernel"]), tuple(a["strides"]))
     share = run(functional.pad(torch.ones_like(x), sides), tuple(a["kernel"]), tuple(a["strides"]))
     result: torch.Tensor = total / share
     return result
+
+
+def _mean_of_spread_windows(a: Attrs, x: torch.Tensor, sides: list[int]) -> torch.Tensor:
+    """As `_average_pool` of windows with gaps: a convolution by ones, of each channel alone."""
+    spatial = x.shape[2:]
+    run = (functional.conv1d, functional.conv2d, functional.conv3d)[len(spatial) - 1]
+    ones = torch.ones((1, 1, *a["kernel"]), dtype=x.dtype)
+    each = x.reshape(-1, 1, *spatial)
+    total, share = (
+        run(functional.pad(image, sides), ones, None, tuple(a["strides"]), 0, tuple(a["dilations"]))
+        for image in (each, torch.ones_like(each))
+    )
+    return (total / share).reshape(*x.shape[:2], *total.shape[2:])
 
 
 def _pool_grid(kind: Any) -> Any:
@@ -305,7 +318,8 @@ def _softmax(g: Ground, a: Attrs, x: str) -> str:
     shape = g.shape(x)
     if not shape:
         return g.full((), 1.0)
-    return g.op(Softmax(a["axis"] % len(shape) - len(shape)), x)
+    rank = len(shape)
+    return g.along(a["axis"] % rank, x, lambda y, axis: g.op(Softmax(axis - rank), y))
 
 
 add("Softmax", torch=lambda a, x: torch.softmax(x, a["axis"]), grid=_softmax)

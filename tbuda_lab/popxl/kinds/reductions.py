@@ -59,7 +59,7 @@ def _logsumexp(g: Ground, x: str, axes: list[int]) -> str:
     """A row with an infinity is shifted by 0, for infinity less infinity is no number; its largest is what is added."""
     top = _max(g, x, axes)
     endless = g.op(binary.Equal(), g.op(unary.Abs(), top), g.full((1,), math.inf))
-    shift = g.op(binary.Where(), endless, g.full((1,), 0.0), top)
+    shift = g.spread(g.op(binary.Where(), endless, g.full((1,), 0.0), top), g.shape(x)[:-2])
     return g.add(g.op(unary.Log(), g.sum(g.op(unary.Exp(), g.sub(x, shift)), axes)), top)
 
 
@@ -161,7 +161,8 @@ add("ReduceMedian", torch=_torch(_median_torch), numpy=_median, host_reason="ord
 def _arg(sign: float) -> Any:
     def run(g: Ground, a: Attrs, x: str) -> str:
         shape, axis = g.shape(x), a["axis"]
-        y = g.op(Argmax(axis - len(shape)), g.mul(x, sign) if sign < 0 else x)
+        signed = g.mul(x, sign) if sign < 0 else x
+        y = g.along(axis, signed, lambda z, k: g.op(Argmax(k - len(shape)), z))
         return y if a["keepdims"] else g.reshape(y, [n for k, n in enumerate(shape) if k != axis])
 
     return run

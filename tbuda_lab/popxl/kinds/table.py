@@ -144,6 +144,15 @@ class Ground:
                 own = self.shape(x)
         return x
 
+    def along(self, axis: int, x: str, write: Callable[[str, int], str]) -> str:
+        """What `write` makes of x along an axis. One before the last two of five dims and more becomes a dim of rows
+        meanwhile: the device has no stacks of stacks."""
+        rank = len(self.shape(x))
+        if axis >= rank - 2 or rank < 5:
+            return write(x, axis)
+        there = [*(k for k in range(rank - 1) if k != axis), axis, rank - 1]
+        return self.permute(write(self.permute(x, there), rank - 2), [there.index(k) for k in range(rank)])
+
     def cut(self, x: str, slices: Slices) -> str:
         """A tensor as its ram holds it."""
         s, (below, right) = slices, slices.padding

@@ -214,7 +214,7 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
         sizes = [size // splits] * splits
     else:
         sizes = [operator.index(n) for n in splits]
-    if sum(sizes) != size:
+    if sum(sizes) != size or any(n < 0 for n in sizes):
         raise popart_exception(f"split: parts of {sizes} are not the {size} elements")
     shapes = [((*t.shape[:own], n, *t.shape[own + 1 :]), t.dtype) for n in sizes]
     return list(_make("Split", {"t": t}, shapes, {"splits": sizes, "axis": own}).outputs)
@@ -325,6 +325,9 @@ def init(
 def ipu_copy(t: Tensor, destination: int, source: int | None = None) -> Tensor:
     """A copy on another IPU. Raises `ValueError` where it is not known on which one t is."""
     need_tensor("t", t)
+    for end in (destination, *(() if source is None else (source,))):
+        if operator.index(end) < 0:
+            raise ValueError(f"IPUs are counted from 0, and none is {end}")
     origin = source
     if origin is None:
         try:

@@ -7,8 +7,9 @@ import operator
 from collections.abc import Sequence
 
 from tbuda_lab.popxl.errors import popart_exception
-from tbuda_lab.popxl.ops.utils import checked_axis, make, need_tensor, one, same_type
+from tbuda_lab.popxl.ops.utils import check_memory_share, checked_axis, make, need_tensor, one, same_type
 from tbuda_lab.popxl.tensor import Constant, Tensor, constant
+from tbuda_lab.popxl.utils import product
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -22,6 +23,7 @@ def _integers(name: str, t: Tensor) -> None:
 def _gather(kind: str, t: Tensor, indices: Tensor, axis: int, zero: bool, share: float | None) -> Tensor:
     need_tensor("t", t)
     _integers("indices", indices)
+    check_memory_share(share)
     own = checked_axis(t, axis, "gather")
     shape = (*t.shape[:own], *indices.shape, *t.shape[own + 1 :])
     attrs = {"axis": own, "zero_OOR": bool(zero), "available_memory_proportion": share, "index_shape": indices.shape}
@@ -53,6 +55,7 @@ def groupedgather(
     """A gather for each of the `group_size` groups along dim 0."""
     need_tensor("t", t)
     _integers("indices", indices)
+    check_memory_share(available_memory_proportion)
     own = checked_axis(t, axis, "groupedgather")
     if group_size == 1 and own == 0:
         return gather(t, indices, axis, available_memory_proportion, zero_OOR)
@@ -78,6 +81,7 @@ def scatter(
     need_tensor("t", t)
     _integers("indices", indices)
     need_tensor("values", values)
+    check_memory_share(available_memory_proportion)
     own = checked_axis(t, axis, "scatter")
     if indices.shape != values.shape or indices.rank != t.rank:
         raise popart_exception(
@@ -106,6 +110,8 @@ def _scatter_reduce(
     if initial is None and axis_size is None:
         raise ValueError("scatter_reduce takes axis_size or initial_values")
     size = operator.index(axis_size) if axis_size is not None else initial.shape[own]  # type: ignore[union-attr]
+    if size < 1:
+        raise ValueError(f"scatter_reduce: axis_size is from 1 on, not {size}")
     shape = (*data.shape[:own], size, *data.shape[own + 1 :])
     inputs = {"data": data, "indices": indices}
     if initial is not None:
@@ -127,6 +133,7 @@ def scatter_reduce(
     available_memory_proportion: float | None = None,
 ) -> Tensor:
     """Values go to their index along an axis; those that meet are reduced."""
+    check_memory_share(available_memory_proportion)
     return _scatter_reduce(data, indices, reduction, initial_values, axis, axis_size, 1, enable_index_broadcast)
 
 
@@ -142,6 +149,7 @@ def grouped_scatter_reduce(
     available_memory_proportion: float | None = None,
 ) -> Tensor:
     """As `scatter_reduce`, for each of the groups along dim 0."""
+    check_memory_share(available_memory_proportion)
     return _scatter_reduce(
         data, indices, reduction, initial_values, axis, axis_size, group_size, enable_index_broadcast
     )
@@ -185,6 +193,9 @@ def _update(
     own, parts = _dynamic(t, index, axes, sizes, "dynamic_update")
     need_tensor("t_update", new)
     same_type("dynamic_update", t, new)
+    part = tuple(dict(zip(own, parts, strict=True)).get(k, n) for k, n in enumerate(t.shape))
+    if product(new.shape) != product(part):
+        raise popart_exception(f"dynamic_update: the part of {t.id!r} is {part}, and {new.id!r} has shape {new.shape}")
     attrs = {"axes": own, "sizes": parts, "no_overlap": bool(no_overlap)}
     return one(kind, {"t": t, "index": index, "t_update": new}, t.shape, t.dtype, attrs, **more)
 

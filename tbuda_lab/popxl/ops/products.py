@@ -6,12 +6,14 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.dtypes import dtype
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.kinds.products import padded_sides, pooled
 from tbuda_lab.popxl.ops.moves import _scale_tensor
-from tbuda_lab.popxl.ops.utils import checked_axis, need_tensor, one, same_type
+from tbuda_lab.popxl.ops.utils import check_memory_share, checked_axis, need_tensor, one, same_type
 from tbuda_lab.popxl.ops.utils import make as _make
 from tbuda_lab.popxl.tensor import Tensor
 from tbuda_lab.popxl.utils import product
@@ -21,8 +23,6 @@ _PARTIALS = (None, "half", "float")
 
 
 def _product_shape(lhs: Tensor, rhs: Tensor) -> tuple[int, ...]:
-    import numpy as np
-
     need_tensor("lhs", lhs)
     need_tensor("rhs", rhs)
     p, q = lhs.shape, rhs.shape
@@ -42,6 +42,21 @@ def _partials(given: dtype | str | None) -> None:
         raise ValueError(f"partials_type is float16 or float32, not {given!r}")
 
 
+def _check_steps(what: str, least: int, values: tuple[int, ...]) -> tuple[int, ...]:
+    """Raises `ValueError` for strides, dilations or pads below `least`."""
+    if any(v < least for v in values):
+        raise ValueError(f"{what} are from {least} on, not {values}")
+    return values
+
+
+def _check_side(name: str, pad_type: str, pads: tuple[int, ...]) -> None:
+    """Raises `ValueError` for an unknown type of padding, and for pads next to one that says them itself."""
+    if pad_type not in PAD_TYPES:
+        raise ValueError(f"{name} is one of {', '.join(PAD_TYPES)}, not {pad_type!r}")
+    if pad_type != "not_set" and any(pads):
+        raise ValueError(f"{name}={pad_type!r} says what the padding is: leave out {pads}, or say {name}='not_set'")
+
+
 def matmul(
     lhs: Tensor,
     rhs: Tensor,
@@ -53,9 +68,13 @@ def matmul(
     nothing here."""
     shape = _product_shape(lhs, rhs)
     _partials(partials_type)
+    check_memory_share(available_memory_proportion)
     form = same_type("matmul", lhs, rhs)
+    made = form if output_type is None else dtype.as_dtype(output_type)
+    if made is not form and made.name not in ("float16", "float32"):
+        raise ValueError(f"output_type is float16 or float32, not {made}: cast the product")
     attrs = {"available_memory_proportion": available_memory_proportion}
-    return one("MatMul", {"lhs": lhs, "rhs": rhs}, shape, output_type or form, attrs)
+    return one("MatMul", {"lhs": lhs, "rhs": rhs}, shape, made, attrs)
 
 
 def _float8(what: str, **tensors: Tensor) -> None:
@@ -78,7 +97,11 @@ def matmul_pow2scaled(
 def multi_conv_options(
     sess_opts: Any, attr_param: Any, available_memory_proportions: Any, partials_types: Any, enable_conv_dithering: Any
 ) -> dict[str, Any]:
-    """The options of a convolution that say how PopART plans it; nothing here depends on them."""
+    """The options of a convolution that say how PopART plans it, checked; nothing here depends on them."""
+    for share in available_memory_proportions or ():
+        check_memory_share(share)
+    for partial in partials_types or ():
+        _partials(partial)
     return {
         "available_memory_proportions": available_memory_proportions,
         "partials_types": partials_types,
@@ -99,8 +122,9 @@ def _conv_attrs(
     need_tensor("t", t)
     need_tensor("weight", weight)
     spatial = t.rank - 2
-    if pad_type not in PAD_TYPES:
-        raise ValueError(f"pad_type is one of {', '.join(PAD_TYPES)}, not {pad_type!r}")
+    _check_side("pad_type", pad_type, tuple(padding))
+    if groups < 1:
+        raise ValueError(f"conv: groups are from 1 on, not {groups}")
     if spatial not in (1, 2, 3) or weight.rank != t.rank:
         raise popart_exception(
             f"conv: t is (batch, channels, up to 3 spatial dims) and weight has as many dims, not "
@@ -114,6 +138,7 @@ def _conv_attrs(
     for name, values in lists.items():
         most = spatial * (2 if name == "pads" else 1)
         default = 0 if name == "pads" else 1
+        _check_steps(f"conv: {name}", default, values)
         if len(values) != most:
             if any(v != default for v in values):
                 raise popart_exception(f"conv: {name} has {most} entries for {spatial} spatial dims, not {len(values)}")
@@ -297,8 +322,8 @@ def _pool(kind: str, t: Tensor, kernel: Sequence[int], values: dict[str, Any]) -
         raise popart_exception(
             f"a pool takes (batch, channels, up to 3 spatial dims) and a kernel of as many, not {t.shape} and {window}"
         )
-    if values["pad_type"] not in PAD_TYPES:
-        raise ValueError(f"auto_pad is one of {', '.join(PAD_TYPES)}, not {values['pad_type']!r}")
+    _check_side("auto_pad", values["pad_type"], tuple(values["pads"] or ()))
+    _check_steps("a pool: sizes of windows", 1, window)
     for name, most, default in (
         ("strides", n, 1),
         ("pads", 2 * n, 0),
@@ -309,7 +334,8 @@ def _pool(kind: str, t: Tensor, kernel: Sequence[int], values: dict[str, Any]) -
         given = tuple(map(operator.index, values[name] or ()))
         if name == "strides" and not given:
             given = (1,) * n
-        if given and len(given) not in (most, 2 * n):
+        _check_steps(f"a pool: {name}", default, given)
+        if given and len(given) not in ((most,) if name in ("strides", "dilations") else (most, 2 * n)):
             raise popart_exception(f"{name} has {most} entries for {n} spatial dims, not {len(given)}")
         values[name] = given or (default,) * most
         if name in ("out_pads", "in_dilations") and any(v != default for v in values[name]):
@@ -322,7 +348,23 @@ def _pool(kind: str, t: Tensor, kernel: Sequence[int], values: dict[str, Any]) -
     )
     if min(sizes) < 1:
         raise popart_exception(f"a window of {window} does not fit {t.shape[2:]} with pads {attrs['pads']}")
+    _check_windows(attrs, t.shape[2:], sizes, sides)
     return one(kind, {"t": t}, (*t.shape[:2], *sizes), t.dtype, attrs)
+
+
+def _check_windows(
+    attrs: dict[str, Any], spatial: tuple[int, ...], counts: tuple[int, ...], sides: list[tuple[int, int]]
+) -> None:
+    """Raises `popart_exception` for a window that has nothing of the image: it has no largest pixel, and no mean."""
+    for k, size in enumerate(spatial):
+        first = np.arange(counts[k]) * attrs["strides"][k] - sides[k][0]
+        seen = first[:, None] + np.arange(attrs["kernel"][k]) * attrs["dilations"][k]
+        empty = ~((seen >= 0) & (seen < size)).any(1)
+        if empty.any():
+            raise popart_exception(
+                f"a window of spatial dim {k} begins at {first[empty][0]}, and has nothing of the {size} pixels: give "
+                f"smaller pads than {attrs['pads']}" + (", or ceil_mode=False" if attrs["ceil_mode"] else "")
+            )
 
 
 def average_pool(

@@ -24,14 +24,21 @@ def _ratio(p: float) -> float:
     return float(p)
 
 
+def _floats(data_type: dtype) -> dtype:
+    form = dtype.as_dtype(data_type)
+    if not form.is_floating_point or form.is_float8:
+        raise ValueError(f"random numbers are float16, float32 or float64, not {form}: cast them")
+    return form
+
+
 def random_normal(
     seed_tensor: Tensor, shape: Sequence[int], mean: float = 0.0, std: float = 1.0, dtype: dtype = dtypes.float32
 ) -> Tensor:
     """Normal numbers. Equal seeds give equal ones."""
     _seed("seed_tensor", seed_tensor)
-    sizes = checked_shape(shape, "random numbers")
-    attrs = {"shape": sizes, "mean": float(mean), "std": float(std), "dtype": dtype.name}
-    return one("RandomNormal", {"seed_tensor": seed_tensor}, sizes, dtype, attrs)
+    sizes, form = checked_shape(shape, "random numbers"), _floats(dtype)
+    attrs = {"shape": sizes, "mean": float(mean), "std": float(std), "dtype": form.name}
+    return one("RandomNormal", {"seed_tensor": seed_tensor}, sizes, form, attrs)
 
 
 def random_uniform(
@@ -39,9 +46,9 @@ def random_uniform(
 ) -> Tensor:
     """Numbers between low and high. Equal seeds give equal ones."""
     _seed("seed_tensor", seed_tensor)
-    sizes = checked_shape(shape, "random numbers")
-    attrs = {"shape": sizes, "low": float(low), "high": float(high), "dtype": dtype.name}
-    return one("RandomUniform", {"seed_tensor": seed_tensor}, sizes, dtype, attrs)
+    sizes, form = checked_shape(shape, "random numbers"), _floats(dtype)
+    attrs = {"shape": sizes, "low": float(low), "high": float(high), "dtype": form.name}
+    return one("RandomUniform", {"seed_tensor": seed_tensor}, sizes, form, attrs)
 
 
 def dropout(t: Tensor, seed_tensor: Tensor, p: float) -> Tensor:

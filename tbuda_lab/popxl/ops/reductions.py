@@ -9,7 +9,7 @@ from typing import Any
 
 from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.errors import popart_exception
-from tbuda_lab.popxl.ops.utils import checked_axis, need_tensor, one
+from tbuda_lab.popxl.ops.utils import check_memory_share, checked_axis, need_tensor, one
 from tbuda_lab.popxl.ops.utils import make as _make
 from tbuda_lab.popxl.tensor import Tensor
 
@@ -115,6 +115,7 @@ def topk(
 ) -> tuple[Tensor, Tensor]:
     """The k largest (or smallest) elements along an axis, in order, and their indices."""
     need_tensor("t", t)
+    check_memory_share(available_memory_proportion)
     own = checked_axis(t, axis, "topk")
     if not 1 <= k <= t.shape[own]:
         raise popart_exception(f"topk: there are {t.shape[own]} elements along axis {axis}, and not {k}")

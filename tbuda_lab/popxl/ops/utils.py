@@ -149,6 +149,12 @@ def check_numbers(what: str, t: Tensor, **numbers: Any) -> None:
             raise popart_exception(f"{what}: {t.id!r} is {t.dtype}, and {name} = {v} is no whole number")
 
 
+def check_memory_share(share: float | None) -> None:
+    """Raises `ValueError` for a proportion of memory that there is not."""
+    if share is not None and not 0 < share <= 1:
+        raise ValueError(f"available_memory_proportion is above 0 and at most 1, not {share}")
+
+
 def need_tensor(name: str, t: Any) -> None:
     """Raises `TypeError` for anything else."""
     if not isinstance(t, Tensor):
@@ -160,6 +166,7 @@ __all__ = [
     "cast_if_needed",
     "check_in_graph",
     "check_inputs",
+    "check_memory_share",
     "check_numbers",
     "check_tensor_ipu_and_tile_set",
     "checked_axis",
