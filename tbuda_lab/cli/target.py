@@ -82,9 +82,10 @@ def load_target(text: str, *, seed: int | None = None) -> Target:
 
         module = open_model(file, file.stem)
         return Target(file, "", module, module.sample_inputs())
-    folder = str(file.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    folder = file.resolve().parent
+    # The command line's own folder has a `profile`, which would stand before Python's, and torch's tracer reads that.
+    if str(folder) not in sys.path and folder != Path(__file__).resolve().parent:
+        sys.path.insert(0, str(folder))
     spec = importlib.util.spec_from_file_location(f"tbuda_user_{file.stem}", file.resolve())
     if spec is None or spec.loader is None:
         raise ModelError(f"{file} is not a Python file: {EXPECTED}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import torch
@@ -35,6 +37,20 @@ def test_notes_are_counted_and_warnings_listed() -> None:
     warning = Diagnostic("warning", "op", "rule", "too large", "make it smaller")
     text = summary(dataclasses.replace(result, diagnostics=(*notes, warning)))
     assert "3 notes" in text and "a nop was put in" not in text and "too large" in text
+
+
+def test_its_model_traces_in_a_fresh_process() -> None:
+    """The folder of the demo's model has modules of the command line, which must not stand before those of Python."""
+    code = (
+        "import sys, torch\n"
+        "from tbuda_lab.cli import demo, target\n"
+        "file = demo.Path(demo.__file__).with_name('demo_model.py')\n"
+        "target.load_target(f'{file}:make_model')\n"
+        "from tbuda_lab.core.frontend.torch_model.importer import from_torch\n"
+        "print(len(from_torch(torch.nn.Linear(8, 8), (torch.randn(1, 8),), name='m').ops) > 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout.split() == ["True"], done.stderr
 
 
 def test_plain_encoder_calculates_what_bert_does() -> None:
