@@ -70,6 +70,17 @@ def test_gradients_against_torch_and_epochs_by_direction() -> None:
     assert [e.direction for e in session.result.placement.epochs] == ["fwd", "bwd", "opt"]
 
 
+def test_a_second_verification_begins_at_the_weights_of_the_model_too() -> None:
+    """A run makes a step of the optimizer: the next one is held against the model that made none."""
+    session, _ = made()
+    first, second = session.verify(), session.verify()
+    assert first == second and second[0].pcc > 0.999
+    session.run()
+    trained = session.run()[0][0]
+    assert session.verify() == first
+    assert session.run()[0][0].mean() < trained.mean(), "runs by hand go on from where they were"
+
+
 def test_an_edit_of_the_placement_keeps_what_was_trained() -> None:
     session, _ = made()
     session.train(batches(1))

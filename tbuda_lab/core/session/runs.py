@@ -288,9 +288,10 @@ class Runs:
 
     @contextlib.contextmanager
     def _first_run(self) -> Iterator[None]:
-        """A model that keeps something from run to run begins as it was compiled, and afterwards is where it was."""
+        """What keeps something from run to run, buffers or the weights of a training, begins as it was compiled, and
+        afterwards is where it was."""
         runner = self._state.runner
-        if runner is None or not runner.keeps_state:
+        if runner is None or not _is_changed_by_runs(runner):
             runner = None
         else:
             self._state.runner = None
@@ -300,7 +301,7 @@ class Runs:
             now = self._state.runner
             if runner is not None and runner.result is self._state.result:
                 self._state.runner = runner
-            elif now is not None and now.keeps_state:
+            elif now is not None and _is_changed_by_runs(now):
                 self._state.runner = None
 
     def judge(self, sample: Any, got: Sequence[torch.Tensor], mode: str = "golden") -> list[Comparison]:
@@ -317,6 +318,11 @@ class Runs:
                 second = self.run(fill_microbatch(self._compiles.compile(), [sample]), mode)[0]
                 verdicts += _compare_all(again, second, "output {}, second run")
         return verdicts
+
+
+def _is_changed_by_runs(runner: Runner) -> bool:
+    """Whether a run answers otherwise after another one: its buffers are others, or its optimizer made a step."""
+    return runner.keeps_state or runner.result.options.training is not None
 
 
 def _samples(inputs: Any) -> list[Any]:
