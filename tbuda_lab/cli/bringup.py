@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.cli import tti
 from tbuda_lab.cli.output import epoch_table, output_folder, print_comparisons, summary
-from tbuda_lab.cli.request import NETLIST, RECORD, CompileRequest, read_record, read_request, target_arguments
+from tbuda_lab.cli.request import (
+    NETLIST,
+    RECORD,
+    CompileRequest,
+    read_record,
+    read_request,
+    refuse_flags,
+    target_arguments,
+)
 from tbuda_lab.cli.target import is_image, read_tensors, split_target
 from tbuda_lab.core.errors import InputError, ModelError, OverrideError
 from tbuda_lab.core.files import atomic_file
@@ -133,6 +141,9 @@ def run_report(arguments: argparse.Namespace) -> int:
     if (Path(arguments.target) / "explore.jsonl").is_file():
         from tbuda_lab.widgets.pictures.explore import write_explore_page
 
+        refuse_flags(arguments, "an exploration says how its points were compiled")
+        if arguments.plots is not None:
+            raise InputError("--plots is of one compile; an exploration has its own picture: leave it out")
         write_explore_page(Path(arguments.target), arguments.out)
         print(f"wrote {arguments.out}")
         return 0

@@ -80,6 +80,8 @@ def _diff(arguments: argparse.Namespace) -> Diff:
         from tbuda_lab.core.diff import compare_sides, file_sides
 
         return compare_sides(*file_sides(arguments.a, arguments.b, arch=arguments.arch))
+    if arguments.arch is not None:
+        raise InputError(f"--arch {arguments.arch}: of netlists alone; {arguments.session} says its device")
     from tbuda_lab.cli.target import load_target
     from tbuda_lab.core.session import Session
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tbuda_lab.cli.bringup import open_session
-from tbuda_lab.cli.request import COMPILE_FLAGS, read_request, target_arguments
+from tbuda_lab.cli.request import COMPILE_FLAGS, flags_given, read_request, target_arguments
 from tbuda_lab.cli.target import is_image
-from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.errors import InputError, ModelError
 from tbuda_lab.core.files import check_writable
 
 if TYPE_CHECKING:
@@ -63,8 +63,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     kind("plots", "write one page of plots that works offline (Bokeh)")
     command = kind("image", "write the grid of an epoch or a graph (SVG)")
     command.add_argument("--view", choices=("grid", "graph"), default="grid")
-    command.add_argument("--epoch", type=int, default=0, help="which epoch the grid shows")
-    command.add_argument("--stage", choices=("traced", "passed", "lowered"), default="lowered", help="which graph")
+    command.add_argument("--epoch", type=int, help="with --view grid: which epoch (default 0)")
+    command.add_argument(
+        "--stage", choices=("traced", "passed", "lowered"), help="with --view graph: which graph (default lowered)"
+    )
 
 
 _NOT_SETTINGS = {
@@ -82,6 +84,11 @@ def _export(arguments: argparse.Namespace) -> int:
     import tbuda_lab.widgets.handlers.exports  # noqa: F401  adds its kinds
 
     settings = {name: value for name, value in vars(arguments).items() if name not in _NOT_SETTINGS}
+    if arguments.kind == "image":
+        idle = "stage" if arguments.view == "grid" else "epoch"
+        if settings[idle] is not None:
+            raise InputError(f"--{idle} means nothing to --view {arguments.view}; leave it out, or change the view")
+        settings = {name: value for name, value in settings.items() if value is not None}
     session = _open(arguments)
     export = session.export(arguments.kind, arguments.out, **settings)
     check_writable(export.path)  # before the work
@@ -101,13 +108,8 @@ def edited_session(arguments: argparse.Namespace, edits: Path) -> Session:
     from tbuda_lab.cli.target import load_target
     from tbuda_lab.core.session import Session
 
-    settings: dict[str, Any] = {
-        name: getattr(arguments, name)
-        for name in ("device", "harvested_rows", "df", "accumulate_df", "fidelity", "op_size", "epoch_break")
-        if getattr(arguments, name)
-    }
-    if settings:
-        flags = ", ".join("--" + name.replace("_", "-") for name in settings)
+    flags = flags_given(arguments, but=("seed",))
+    if flags:
         raise ModelError(f"{edits} says device, options and overrides: leave {flags} out")
     request, cache = read_request(arguments), not arguments.no_cache
     if is_image(request.target):  # the edits of the graph in it

@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -257,11 +258,16 @@ def read_request(arguments: argparse.Namespace) -> CompileRequest:
     return CompileRequest(f"{file}:{function}" if function else file, **fields)
 
 
+def flags_given(arguments: argparse.Namespace, but: Collection[str] = ()) -> str:
+    """The flags of a command line that say how to compile, with commas between them; `but` those of these names."""
+    given = [n for n in COMPILE_FLAGS if n not in but and getattr(arguments, n, None) not in (None, [])]
+    return ", ".join("--batch" if name == "microbatch" else "--" + name.replace("_", "-") for name in given)
+
+
 def refuse_flags(arguments: argparse.Namespace, why: str) -> None:
     """Raise `ModelError` for flags that say how to compile what is compiled already."""
-    names_set = [name for name in COMPILE_FLAGS if getattr(arguments, name, None) not in (None, [])]
-    if names_set:
-        flags = ", ".join("--" + name.replace("_", "-") for name in names_set)
+    flags = flags_given(arguments)
+    if flags:
         raise ModelError(f"{arguments.target}: {why}; leave {flags} out, or compile FILE.py:FUNCTION")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tbuda_lab.cli.bringup import open_session
 from tbuda_lab.cli.request import read_request, target_arguments
-from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import atomic_file
 
 
@@ -61,12 +61,14 @@ def run_share(arguments: argparse.Namespace) -> int:
     """Compile, search for edits, and write the page."""
     from tbuda_lab.widgets.report import report_html, shared_tables
 
+    if arguments.edits < 1 or arguments.seconds <= 0:
+        raise InputError("a page has 1 edit or more, and more than 0 seconds to search for them")
     request = read_request(arguments)
     with atomic_file(arguments.out) as file:
         session = open_session(arguments, request)
         if arguments.profile is not None:
             session.load_profile(arguments.profile)
-        tables = shared_tables(session, max(1, arguments.edits), arguments.seconds)
+        tables = shared_tables(session, arguments.edits, arguments.seconds)
         text = report_html(session, tables=tables)
         file.write_text(text, encoding="utf-8")
     count = len(tables["suggest"])

@@ -57,6 +57,48 @@ def test_the_line_a_session_tells_writes_what_the_session_writes(
     assert next(g.ops[op] for g in graphs if op in g.ops).grid_size == size
 
 
+def test_a_picture_tells_what_belongs_to_it_alone(model: str, tmp_path: Path) -> None:
+    from tbuda_lab.cli.target import load_target
+
+    target = load_target(model)
+    session = Session(target.module, target.inputs, "n150", name=target.name)
+    export = session.export("image", tmp_path / "g.svg", view="graph", epoch=1, stage="passed")
+    assert export.cli.endswith("--view graph --stage passed") and "epoch" not in export.python
+
+
+IDLE = {
+    "a stage of a grid": (["export", "image", "MODEL", "--stage", "passed"], "--stage means nothing to --view grid"),
+    "an epoch of a graph": (
+        ["export", "image", "MODEL", "--view", "graph", "--epoch", "0"],
+        "--epoch means nothing to --view graph",
+    ),
+    "a policy beside edits": (["export", "table", "MODEL", "--edits", "EDITS", "--policy", "Ribbon"], "leave --policy"),
+    "a batch beside edits": (["export", "table", "MODEL", "--edits", "EDITS", "--batch", "4"], "leave --batch out"),
+    "an option beside edits": (["export", "table", "MODEL", "--edits", "EDITS", "--set", "a=1"], "leave --set out"),
+    "chips beside edits": (["export", "table", "MODEL", "--edits", "EDITS", "--chips", "2"], "leave --chips out"),
+    "plots of an exploration": (["report", "FOLDER", "--plots", "OUT"], "--plots is of one compile"),
+    "a device of an exploration": (["report", "FOLDER", "--device", "n150"], "leave --device out"),
+    "an arch beside edits": (
+        ["diff", "a", "b", "--session", "EDITS", "--model", "MODEL", "--arch", "n150"],
+        "--arch n150: of netlists alone",
+    ),
+    "no edits to share": (["share", "MODEL", "--edits", "0"], "1 edit or more"),
+    "no time to search": (["share", "MODEL", "--seconds", "0"], "more than 0 seconds"),
+}
+
+
+@pytest.mark.parametrize("case", IDLE)
+def test_what_would_be_ignored_is_refused(
+    case: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, message = IDLE[case]
+    (tmp_path / "s.buda.json").write_text("{}")
+    (tmp_path / "explore.jsonl").write_text("")
+    given = {"MODEL": model, "EDITS": str(tmp_path / "s.buda.json"), "FOLDER": str(tmp_path), "OUT": "plots.html"}
+    assert main([given.get(word, word) for word in words]) in (1, 2)
+    assert message in capsys.readouterr().err
+
+
 def test_refusals(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "table", model, "--out", str(tmp_path / "no" / "t.csv")]) == 1
     assert "cannot write" in capsys.readouterr().err

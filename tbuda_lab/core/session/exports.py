@@ -36,12 +36,14 @@ TEXTS = ("name", "type", "module", "location", "df", "fidelity", "stream", "limi
 
 @dataclasses.dataclass(frozen=True)
 class ExportSetting:
-    """A setting of a kind of export: its default decides its type (bool, int or str); `choices` where not all go."""
+    """A setting of a kind of export: its default decides its type (bool, int or str); `choices` where not all go;
+    `only`: another setting and the value of it under which this one means something."""
 
     name: str
     default: bool | int | str
     meaning: str
     choices: tuple[str, ...] = ()
+    only: tuple[str, str] | None = None
 
     def check(self, value: Any) -> bool | int | str:
         """The value, if it may be one. Raises `InputError` saying what may."""
@@ -94,8 +96,9 @@ class Export:
 
     @property
     def changed_settings(self) -> dict[str, bool | int | str]:
-        """The settings that are not at their defaults."""
-        return {s.name: self.settings[s.name] for s in self.kind.settings if self.settings[s.name] != s.default}
+        """The settings that are not at their defaults, without those that mean nothing beside the others."""
+        told = [s for s in self.kind.settings if s.only is None or self.settings[s.only[0]] == s.only[1]]
+        return {s.name: self.settings[s.name] for s in told if self.settings[s.name] != s.default}
 
     @property
     def python(self) -> str:

@@ -110,8 +110,8 @@ register(
         export_image,
         (
             ExportSetting("view", "grid", "grid or graph", ("grid", "graph")),
-            ExportSetting("epoch", 0, "which epoch the grid shows"),
-            ExportSetting("stage", "lowered", "which graph", GRAPH_STAGES),
+            ExportSetting("epoch", 0, "which epoch the grid shows", only=("view", "grid")),
+            ExportSetting("stage", "lowered", "which graph", GRAPH_STAGES, only=("view", "graph")),
         ),
     )
 )
