@@ -10,19 +10,18 @@ import numpy as np
 
 from tbuda_lab.core.compiler import CompileResult, compile_graph
 from tbuda_lab.core.compiler.sections import originals
-from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.device import load_device
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.dialects import host_program as hp
 from tbuda_lab.dialects.host_program import HostProgram
 from tbuda_lab.dialects.program import run_schedule
-from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.ir import Ir
-from tbuda_lab.popxl.kinds import FLOATS_ONLY, WITH_LABELS, calculates_as
 from tbuda_lab.popxl.lowering.ambiguity import refuse_ambiguity
 from tbuda_lab.popxl.lowering.flatten import Flattener
+from tbuda_lab.popxl.lowering.refusals import refuse_larger_than, refuse_misfits, refuse_parts, refuse_types
 from tbuda_lab.popxl.lowering.report import realisations_of
 from tbuda_lab.popxl.lowering.segments import Part, Segmenter
 from tbuda_lab.popxl.lowering.values import Block
@@ -52,48 +51,6 @@ def options(**changes: Any) -> Settings:
     global SETTINGS
     SETTINGS = dataclasses.replace(SETTINGS, **changes)
     return SETTINGS
-
-
-def refuse_larger_than(device: DeviceSpec, ir: Ir) -> None:
-    """Raises `popart_exception` naming the first tensor that the DRAM of the device does not hold."""
-    most = sum(device.dram_end(c) - device.dram_start(c) for c in range(device.dram_channels))
-    for graph in ir._graphs.values():
-        for op in graph._ops:
-            for t in op.outputs:
-                size = t.nelms * np.dtype(t.dtype.as_numpy()).itemsize
-                if size > most:
-                    raise popart_exception(
-                        f"{op.where()}: tensor {t.id!r} of shape {t.shape} takes {size:,} bytes, and {device.name} has "
-                        f"{most:,} of DRAM"
-                    )
-
-
-def refuse_types(ir: Ir) -> None:
-    """Raises `popart_exception` naming the first op of floats that is given whole numbers, or labels that are none."""
-    for graph in ir._graphs.values():
-        for op in graph._ops:
-            kind = calculates_as(op.kind)
-            first = op.inputs[0] if kind in FLOATS_ONLY else None
-            if first is not None and (first.dtype.is_int or first.dtype is dtypes.bool):
-                raise popart_exception(f"{op.where()}: takes floats, and {first.id!r} is {first.dtype}; cast it")
-            if kind in WITH_LABELS and not op.inputs[1].dtype.is_int:
-                labels = op.inputs[1]
-                raise popart_exception(f"{op.where()}: labels {labels.id!r} hold whole numbers, not {labels.dtype}")
-
-
-def refuse_misfits(ir: Ir) -> None:
-    """Raises `popart_exception` naming the first variable that is no entry of its remote buffer, nor shards of it."""
-    for v in ir.main_graph.variables:
-        if v._remote is None:
-            continue
-        buffer, entry = v._remote
-        shape = v.shape if v._shards == 1 and buffer.tensor_shape == v.shape else (-(-v.nelms // v._shards),)
-        if shape != buffer.tensor_shape or v.dtype is not buffer.tensor_dtype:
-            parts = f"{v._shards} shards of {shape}" if v._shards > 1 else "one entry"
-            raise popart_exception(
-                f"variable {v.id!r} of shape {v.shape}, {v.dtype!r}, is to be {parts} of a remote buffer, whose entries"
-                f" (this is {entry}) have shape {buffer.tensor_shape}, {buffer.tensor_dtype!r}"
-            )
 
 
 def interface_of(ir: Ir) -> Interface:
@@ -167,6 +124,7 @@ class Executable:
         refuse_larger_than(load_device(self.settings.device), ir)
         refuse_misfits(ir)
         refuse_types(ir)
+        refuse_parts(ir)
         if getattr(ir._options, "enableInplaceAmbiguityChecking", True):
             refuse_ambiguity(ir)
         chosen = self._cheaper_form()

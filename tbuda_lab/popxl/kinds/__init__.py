@@ -12,6 +12,7 @@ from tbuda_lab.popxl.kinds.table import (
     FLOATS_ONLY,
     INPLACE,
     KINDS,
+    UPDATES,
     VIEWS,
     WITH_LABELS,
     Ground,
@@ -20,4 +21,15 @@ from tbuda_lab.popxl.kinds.table import (
     calculates_as,
 )
 
-__all__ = ["FLOATS_ONLY", "INPLACE", "KINDS", "VIEWS", "WITH_LABELS", "Ground", "Kind", "NotOnGrid", "calculates_as"]
+__all__ = [
+    "FLOATS_ONLY",
+    "INPLACE",
+    "KINDS",
+    "UPDATES",
+    "VIEWS",
+    "WITH_LABELS",
+    "Ground",
+    "Kind",
+    "NotOnGrid",
+    "calculates_as",
+]

@@ -66,8 +66,11 @@ _LOSSES = ("Nll", "NlllWithSoftmaxGradDirect")
 _NORMS = ("Softmax", "GroupNormalization", "BatchNormalization")
 _MEANS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean")
 _CURVES = ("Cos", "Sin", "Tanh", "Exp", "Log", "Log2", "Sqrt", "Gelu", "GeluErf", "Swish")
-FLOATS_ONLY = frozenset((*_LOSSES, *_NORMS, *_MEANS, *_CURVES))
+_OPTIMIZERS = ("AdamUpdater", "AdamVarUpdateValue")
+FLOATS_ONLY = frozenset((*_LOSSES, *_NORMS, *_MEANS, *_CURVES, *_OPTIMIZERS))
 """Kinds whose first operand is of floats: of whole numbers the results would be none."""
+UPDATES = frozenset(("AccumulateUpdate", "AccumulatorScaleUpdate", "SparseAccumulateUpdate"))
+"""Kinds that add to their first operand: to whole numbers whole ones."""
 WITH_LABELS = _LOSSES
 """Kinds whose second operand is of whole numbers."""
 

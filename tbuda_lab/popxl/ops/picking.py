@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.ops.utils import check_memory_share, checked_axis, make, need_tensor, one, same_type
 from tbuda_lab.popxl.tensor import Constant, Tensor, constant
-from tbuda_lab.popxl.utils import product
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -193,9 +192,6 @@ def _update(
     own, parts = _dynamic(t, index, axes, sizes, "dynamic_update")
     need_tensor("t_update", new)
     same_type("dynamic_update", t, new)
-    part = tuple(dict(zip(own, parts, strict=True)).get(k, n) for k, n in enumerate(t.shape))
-    if product(new.shape) != product(part):
-        raise popart_exception(f"dynamic_update: the part of {t.id!r} is {part}, and {new.id!r} has shape {new.shape}")
     attrs = {"axes": own, "sizes": parts, "no_overlap": bool(no_overlap)}
     return one(kind, {"t": t, "index": index, "t_update": new}, t.shape, t.dtype, attrs, **more)
 

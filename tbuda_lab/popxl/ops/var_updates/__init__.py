@@ -6,7 +6,7 @@ from typing import Any
 
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.ops import faults
-from tbuda_lab.popxl.ops.utils import check_numbers, checked_axis, make, need_tensor, one
+from tbuda_lab.popxl.ops.utils import checked_axis, make, need_tensor, one
 from tbuda_lab.popxl.tensor import Tensor
 
 Factor = float | Tensor | None
@@ -36,11 +36,6 @@ def _updated(kind: str, t: Tensor, x: Any, factor: Factor, mode: str) -> Tensor:
     inputs, attrs = _attrs({"t": t, "X": x}, {"f": factor}, mode=mode)
     if x.shape != t.shape:
         raise popart_exception(f"{kind}: {t.id!r} has shape {t.shape}, and what is added {x.shape}")
-    if mode not in ("add", "square") and not t.dtype.is_floating_point:
-        raise popart_exception(
-            f"{kind}: parts of {t.id!r}, which is {t.dtype}, are no whole numbers: cast it to floats"
-        )
-    check_numbers(kind, t, X=x, f=factor)
     return one("Accumulate", inputs, t.shape, t.dtype, attrs, modifies=(0,))
 
 
@@ -72,7 +67,6 @@ def accumulate_moving_average_square_(t: Tensor, X: Tensor, f: Factor) -> Tensor
 def accumulator_scale_(t: Tensor, f: Factor) -> Tensor:
     """t *= f."""
     inputs, attrs = _attrs({"t": t}, {"f": f})
-    check_numbers("accumulator_scale_", t, f=f)
     return one("AccumulatorScale", inputs, t.shape, t.dtype, attrs, modifies=(0,))
 
 
@@ -88,7 +82,6 @@ def sparse_accumulate_(
     inputs, attrs = _attrs({"t": t, "X": X, "indices": indices, "W": W}, {"f": f})
     if not indices.dtype.is_int:
         raise popart_exception(f"sparse_accumulate_: indices are integers, not {indices.dtype}")
-    check_numbers("sparse_accumulate_", t, X=X, f=f)
     own = axis if t.rank <= axis else checked_axis(t, axis, "sparse_accumulate_")
     return one("PopartSparseAccumulate", inputs, t.shape, t.dtype, {**attrs, "axis": own}, modifies=(0,))
 
