@@ -116,6 +116,63 @@ def test_bad_profiles_change_nothing_of_the_session(mlp: Session, tmp_path: Path
     assert mlp.measured is before
 
 
+SLIP = 1.764e12
+"""ns of an op where two time bases are mixed."""
+
+
+@pytest.mark.parametrize(
+    "firsts, measured",
+    [
+        ([9000], 9000),
+        ([""], None),
+        (["oops"], None),
+        ([SLIP], None),
+        ([9000, ""], 9000),
+        ([SLIP, 9000], 9000),
+        ([SLIP, "", 9000, 7000], 8000),
+        ([SLIP, ""], None),
+    ],
+)
+def test_a_run_without_a_time_of_an_op_measured_nothing_of_it(
+    mlp: Session, firsts: list[float | str], measured: float | None
+) -> None:
+    rows = [row for first in firsts for row in perceptron_rows((first, 1500, 7000))]  # type: ignore[arg-type]
+    overlay = mlp.load_profile(profile_of(rows))
+    times, placed = overlay.match.times(), {op.op: op for op in overlay.ops}
+    assert overlay.match.runs == len(firsts) and times["second.matmul"] == 7000
+    assert times.get("first.matmul") == measured
+    alone = measured is None  # the activation that became part of the product is no measurement of the two
+    assert placed["first.matmul"].measured == (None if alone else measured + 1500)
+    assert (placed["first.matmul"].ratio is None) == alone and placed["second.matmul"].measured == 7000
+    assert overlay.match.untimed == (("first.matmul",) if alone else ())
+    assert ("1 op of the model without a time" in str(overlay)) == alone
+
+
+@pytest.mark.parametrize("time", ["", "oops", SLIP])
+def test_a_profile_that_measured_nothing_replaces_none(
+    mlp: Session, time: float | str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = mlp.load_profile(profile_of(perceptron_rows()))
+    rows = perceptron_rows((time, time, time))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"run\.csv: none of its 3 ops that .* was measured"):
+        mlp.load_profile(profile_of(rows))
+    assert mlp.measured is before
+    (tmp_path / "run.csv").write_text(table(rows))
+    (tmp_path / "model.py").write_text("from tests.session.models import perceptron\n\nmake = perceptron\n")
+    words = ["share", f"{tmp_path / 'model.py'}:make", "--profile", str(tmp_path / "run.csv")]
+    assert main([*words, "--out", str(tmp_path / "page.html")]) == 1
+    assert "none of its 3 ops" in capsys.readouterr().err and not (tmp_path / "page.html").exists()
+
+
+def test_parts_of_an_op_of_our_own_trace_are_added(tmp_path: Path) -> None:
+    """A softmax is several ops on the device."""
+    session = Session(nn.Sequential(nn.Linear(64, 64), nn.Softmax(-1)), torch.randn(1, 32, 64), "n150")
+    overlay = session.load_profile(session.export_trace(tmp_path / "trace.json"))
+    parts = [p.measured.time or 0 for p in overlay.match.pairs if "softmax" in p.op]
+    (name,) = {p.op for p in overlay.match.pairs if "softmax" in p.op}
+    assert len(parts) > 1 and overlay.match.times()[name] == pytest.approx(sum(parts))
+
+
 def test_a_profile_of_a_model_that_does_not_compile_is_not_kept() -> None:
     session = Session(*perceptron(), "n150", overrides=[Override("op_size", "first.matmul", (99, 99), source="test")])
     with pytest.raises(TbudaError):

@@ -150,11 +150,26 @@ class Match:
     cost: float
 
     def times(self) -> dict[str, float]:
-        """ns by op of the model: the median over runs. An op that the device runs as several has their sum."""
-        by: dict[str, list[float]] = {}
+        """ns by op of the model: the median over the runs that measured it; an op that none measured is missing. An op
+        that the device runs as several has their sum."""
+        by: dict[str, list[float | None]] = {}
         for pair in self.pairs:
-            by.setdefault(pair.op, []).append(pair.measured.duration)
-        return {op: float(np.median(each)) for op, each in by.items()}
+            by.setdefault(pair.op, []).append(pair.measured.measurement)
+        times = {op: self._time(each) for op, each in by.items()}
+        return {op: time for op, time in times.items() if time is not None}
+
+    def _time(self, parts: Sequence[float | None]) -> float | None:
+        """The median over runs of the sum of an op's parts; a run that lacks one of them says nothing."""
+        length = len(parts) // self.runs
+        runs = [parts[at : at + length] for at in range(0, len(parts), length)]
+        sums = [sum(known) for run in runs if len(known := [t for t in run if t is not None]) == len(run)]
+        return float(np.median(sums)) if sums else None
+
+    @property
+    def untimed(self) -> tuple[str, ...]:
+        """Ops of the model that have partners, of which none has a time."""
+        times = self.times()
+        return tuple(op for op in dict.fromkeys(pair.op for pair in self.pairs) if op not in times)
 
     def share(self, group: str) -> float:
         """The part of the profile's ops of a group that have a partner; 1 where there is none of it."""
@@ -166,8 +181,8 @@ class Match:
         total = len(self.pairs) + len(self.unmatched)
         runs = quantity(self.runs, "run")
         text = f"{len(self.pairs)} of {quantity(total, 'op')} of {self.profile.name} matched in {runs}"
-        if self.missing:
-            text += f"; {quantity(len(self.missing), 'op')} of the model without a time"
+        if without := len(self.missing) + len(self.untimed):
+            text += f"; {quantity(without, 'op')} of the model without a time"
         products = [p for p in self.pairs if p.measured.group in ("matmul", "conv", "attention")]
         if products and not any(p.same_shape for p in products):
             text += "; no matched product has the model's shape: a run of another batch or length?"

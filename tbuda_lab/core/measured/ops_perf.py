@@ -201,7 +201,7 @@ class _Reader:
             return
         time = next((t for name in TIMES if (t := number.maybe(name)) is not None), None)
         if time is None:
-            self.note(row, "profile-time", f"{code[:60]} has no time", "it counts as 0 ns")
+            self.note(row, "profile-time", f"{code[:60]} has no time", "it is left out of sums")
         outlier = time is not None and time > OUTLIER_NS
         if outlier:
             self.note(

@@ -15,10 +15,11 @@ from tbuda_lab.core.measured.profile import MeasuredOp
 
 @dataclasses.dataclass(frozen=True)
 class OverlaidOp:
-    """A placed op. All times in ns. measured: of the profile's ops that it stands for, None where none is matched;
-    ttnn: what the table of kernels says of those, run one by one, and `extrapolated`, "" or why; pipelined: what it
-    takes of its epoch here, as Buda runs it (never to be compared with the two as if they were one machine). bounds:
-    "compute", "dram" and "noc" of the ops that were measured; names: of those in the profile."""
+    """A placed op. All times in ns. measured: of the profile's ops that it stands for, None where none is
+    matched or one of them has no time; ttnn: what the table of kernels says of those, run one by one, and
+    `extrapolated`, "" or why; pipelined: what it takes of its epoch here, as Buda runs it (never to be compared with
+    the two as if they were one machine). bounds: "compute", "dram" and "noc" of the ops that were measured; names: of
+    those in the profile."""
 
     op: str
     measured: float | None
@@ -106,8 +107,8 @@ def _row(
     guesses: Mapping[str, Estimate],
     pipelined: float,
 ) -> OverlaidOp:
-    have = [s for s in sources if s in times]
-    measured = sum(times[s] * share[s] for s in have) if have else None
+    have = [s for s in sources if s in ran]
+    measured = sum(times[s] * share[s] for s in have) if have and all(s in times for s in have) else None
     bounds: dict[str, float] = {}
     ttnn, why = 0.0, ""
     for source in sources:

@@ -112,9 +112,14 @@ class MeasuredOp:
         return dict(self.facts)
 
     @property
+    def measurement(self) -> float | None:
+        """ns; None where there is no time, and for an outlier, whose time is none."""
+        return None if self.outlier else self.time
+
+    @property
     def duration(self) -> float:
-        """ns that count: 0 for an outlier and where there is no time."""
-        return 0.0 if self.outlier or self.time is None else self.time
+        """ns that count in sums: 0 where there is no `measurement`."""
+        return self.measurement or 0.0
 
     @property
     def signature(self) -> tuple[object, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.measured import MeasuredProfile, read_profile
 from tbuda_lab.core.measured.kernels import Estimate, load_kernels, machine_of, packaged_kernels
 from tbuda_lab.core.measured.match import Match, match_profile
@@ -51,6 +51,11 @@ class Measured:
             raise InputError(
                 f"{profile.name} is a profile of another model: {matched} of its {len(heavy)} products "
                 f"have a partner in {self._state.name!r}; tbuda_lab.widgets.open_profile shows it alone"
+            )
+        if not found.times():
+            raise InputError(
+                f"{profile.name}: none of its {quantity(len(found.pairs), 'op')} that {self._state.name!r} has was "
+                "measured: there is nothing to lay over it; profile it with the device's times"
             )
         before = self._match, self._kernels, self._overlay
         self._match, self._kernels, self._overlay = found, table, None
