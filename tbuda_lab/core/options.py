@@ -88,7 +88,7 @@ class PrecisionRule:
 OBJECTIVES = ("auto", "latency", "throughput")
 """auto: cycles of the batch (`microbatch` inputs) by the simulator of epochs; latency: cycles from end to end of one
 input alone, whatever the batch; throughput: as auto, but with a batch of one as if one input followed the other, so
-that nothing is ever filled."""
+that nothing is ever filled, and on several chips as if batches followed each other: what counts is their slowest."""
 
 ACCUMULATORS = (
     DataFormat.Float32,

@@ -11,6 +11,7 @@ from tbuda_lab.core.device import load_device
 from tbuda_lab.core.formats import tile_bytes
 from tbuda_lab.core.frames import Frame
 from tbuda_lab.core.frames.analysis_frames import cluster_frame
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import EpochBreak, PlaceOp, Session
 from tests.session.models import encoder
 
@@ -25,7 +26,8 @@ def graph():
 @pytest.fixture(scope="module", params=CHIPS)
 def session(request, graph) -> Session:
     device = load_device("wormhole_b0", chips=request.param)
-    session = Session(graph, encoder(1)[1], device, name=f"{request.param} chips")
+    options = CompileOptions(objective="throughput")  # batches follow each other: stages on all chips
+    session = Session(graph, encoder(1)[1], device, options=options, name=f"{request.param} chips")
     ops = [n.name for n in session.graph("lowered").ops]
     heads = [next(o for o in ops if o.startswith(f"{layer}.")) for layer in (1, 2)]
     session.apply(*(EpochBreak(op) for op in heads))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from tbuda_lab.core.balancer import op_models
 from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import DeviceSpec, load_device
+from tbuda_lab.core.epochsim import simulated_cycles
 from tbuda_lab.core.errors import OverrideError, PlacementError
 from tbuda_lab.core.formats import DataFormat, tile_bytes
 from tbuda_lab.core.graph import Graph, NodeKind
@@ -21,9 +23,12 @@ from tbuda_lab.core.lowering.hw_ops import HwBinary, HwUnary, tile_shape
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.placer import Outcome, place_and_repair
+from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
 from tbuda_lab.core.placer.model.chip_stages import Rules, divide, link_cycles, temporal_epochs
 from tbuda_lab.core.placer.model.problem import Problem
 from tbuda_lab.core.placer.model.schedule import schedule
+from tbuda_lab.core.placer.record import from_record, to_record
+from tbuda_lab.core.placer.stalls.epoch_throughput import Trial
 from tests.placer.graphs import Sketch, encoder, linear
 from tests.placer.test_place import check, placed
 
@@ -143,8 +148,6 @@ def test_outputs_leave_from_a_chip_that_the_host_reaches() -> None:
 
 
 def encoder_on(s: Sketch) -> str:
-    from tests.placer.graphs import linear
-
     return linear(s, "down", linear(s, "up", "x", 64, 64, 512), 64, 512, 64)
 
 
@@ -173,6 +176,69 @@ def test_queues_between_chips_hold_a_batch_for_every_stage_they_pass() -> None:
     p = placed(graph, device, (Override("chip_break", "l1.q"), Override("chip_break", "l2.q")), microbatch=4)
     crossing = [q for q in p.queues.values() if q.kind == "e2e" and p.ops[q.source].chip != q.chip]
     assert crossing and all(q.entries == 8 for q in crossing)
+
+
+def as_chosen(graph: Graph, overrides: tuple[Override, ...] = (), arch: str = "n300", **given: object) -> Outcome:
+    device, options = load_device(arch, chips=2), CompileOptions(**given)  # type: ignore[arg-type]
+    constraints = resolve(overrides, graph, device, options).checked()
+    return place_and_repair(graph, op_models(graph, device, options, constraints.choices), device, options, constraints)
+
+
+def batch_cycles(outcome: Outcome) -> int:
+    problem = outcome.problem
+    inputs = problem.options.microbatch
+    return simulated_cycles(Trial(outcome.graph, outcome.placement, problem.device, {}), inputs)
+
+
+def chips_in(outcome: Outcome) -> set[int]:
+    return {epoch.chip for epoch in outcome.placement.epochs}
+
+
+def perceptron() -> Graph:
+    s = Sketch()
+    up = linear(s, "up", s.input("x", 1, 1, 32, 1024), 32, 1024, 1024)
+    return s.output(linear(s, "down", up, 32, 1024, 64))
+
+
+@pytest.mark.parametrize("arch", ["n300", "grayskull"])
+@pytest.mark.parametrize("batch", [1, 16])
+def test_a_batch_is_not_slower_than_on_one_chip_or_on_several(batch: int, arch: str) -> None:
+    graph = perceptron()
+    chosen = as_chosen(graph, arch=arch, microbatch=batch)
+    stages = as_chosen(graph, (Override("chip_break", "down"),), arch, microbatch=batch)
+    pins = tuple(Override("op_placement", node.name, {"chip": 0}) for node in graph.ops)
+    alone = as_chosen(graph, pins, arch, microbatch=batch)
+    assert len(chips_in(stages)) == 2 and chips_in(alone) == {0}
+    assert 0.97 * batch_cycles(chosen) <= min(batch_cycles(stages), batch_cycles(alone))
+
+
+def test_why_one_of_two_chips_has_all_ops_is_said_and_it_stays_so() -> None:
+    graph, options = perceptron(), CompileOptions()
+    outcome = as_chosen(graph)
+    assert chips_in(outcome) == {0}
+    (note,) = [d for d in outcome.decisions.notes if d.rule == "stages"]
+    alone, several = (int(n.replace(",", "")) for n in re.findall(r"[\d,]{5,}", note.message)[:2])
+    assert alone == batch_cycles(outcome) < 0.97 * several
+    record = json.loads(json.dumps(to_record(outcome, graph, options)))
+    again = from_record(record, graph, op_models(graph, load_device("n300"), options), load_device("n300"), options)
+    assert again.placement.epochs == outcome.placement.epochs
+    placer = IncrementalPlacer(load_device("n300"), resolve((), graph, load_device("n300"), options), outcome)
+    size = next(s for s in ((1, 1), (2, 1), (1, 2)) if s != outcome.placement.ops["down"].size)
+    edited = placer.edit((Override("op_size", "down", size),))
+    assert edited is not None and set(edited.chips) == {0}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options"),
+    [
+        ((), {"objective": "throughput"}),
+        ((Override("chip_break", "down"),), {}),
+        ((Override("op_placement", "up", {"chip": 1}),), {}),
+        ((Override("epoch_break", "down"),), {"balancer_policy": "Ribbon"}),
+    ],
+)
+def test_chips_that_are_asked_for_are_taken(overrides: tuple[Override, ...], options: dict[str, str]) -> None:
+    assert chips_in(as_chosen(perceptron(), overrides, **options)) == {0, 1}
 
 
 def test_grayskull_chips_share_nothing() -> None:

@@ -17,6 +17,7 @@ from tbuda_lab.core.diff.frame import diff_frame
 from tbuda_lab.core.errors import OutputError
 from tbuda_lab.core.frames import Frame, graph_frame, ops_frame
 from tbuda_lab.core.frames.analysis_frames import memory_frame
+from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import PlaceOp, ResizeOp, Session
 from tbuda_lab.core.verification import Comparison
 from tbuda_lab.widgets import report
@@ -137,7 +138,7 @@ def test_static_pictures_are_well_formed_and_complete(session: Any) -> None:
 
 def test_words_of_a_tile_stand_off_harvested_rows() -> None:
     model, inputs = perceptron()
-    session = Session(model, inputs, "n300")
+    session = Session(model, inputs, "n300", options=CompileOptions(objective="throughput"))  # on two chips
     session.compile()
     session.apply(ResizeOp("first.matmul", (4, 2)), PlaceOp("first.matmul", (3, 6)))
     session.compile()

@@ -58,6 +58,7 @@ def to_record(outcome: Outcome, graph: Graph, options: CompileOptions) -> dict[s
         "pins": {n: [None if p.start is None else list(p.start), p.transpose, p.chip] for n, p in problem.pins.items()},
         "breaks": sorted(problem.breaks),
         "chip_breaks": sorted(problem.chip_breaks),
+        "on_one_chip": problem.on_one_chip,
         "refusals": [[first, last, reason] for (first, last), reason in sorted(problem.refusals.items())],
         "epochs": [
             [list(s.rows), [list(spot) for spot in s.spots], s.kernel_cycles, s.limiter_cycles, s.stall_cycles]
@@ -103,8 +104,10 @@ def from_record(
     pins = {name: _pin(value) for name, value in read.map("pins").items() if name in names}
     breaks, chip_breaks = (frozenset(read.texts(key)) & names for key in ("breaks", "chip_breaks"))
     asked = resolve((*constraints.records, *(_insertion(o) for o in read.list("overrides"))), graph, device, options)
+    if not isinstance(read["on_one_chip"], bool):
+        raise InputError("a record that does not say whether one chip takes all ops")
     problem = dataclasses.replace(
-        Problem.of(graph, models, device, options, order, asked, costs),
+        Problem.of(graph, models, device, options, order, asked, costs, read["on_one_chip"]),
         pins=pins,
         breaks=breaks,
         chip_breaks=chip_breaks,

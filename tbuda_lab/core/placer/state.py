@@ -100,7 +100,8 @@ class PlaceContext:
     """What a lowered graph is placed with. models: of `op_models` for the same graph and constraints. costs: of other
     problems of this device with these options. check: hears how far it is. begun: of `begin` for this graph, where
     nothing is asked. gained: hears of every gain of a search, with the steps done and what it came to; enough: whether
-    it is to end."""
+    it is to end. on_one_chip: whether one of several chips takes all ops. unedited: of a context that `edited` made the
+    one before all edits."""
 
     graph: Graph
     models: Mapping[str, OpModels]
@@ -112,6 +113,8 @@ class PlaceContext:
     begun: StartedPlacement | None = None
     gained: Callable[[int, float, PlacementState], None] = lambda steps, cycles, state: None
     enough: Callable[[], bool] = lambda: False
+    on_one_chip: bool = False
+    unedited: PlaceContext | None = None
 
     @classmethod
     def of(
@@ -127,7 +130,10 @@ class PlaceContext:
         graph = edit(self.graph, self.device, self.options, edits).graph
         constraints = resolve((*self.constraints.records, *more), graph, self.device, self.options).checked()
         models = op_models(graph, self.device, self.options, constraints.choices)
-        return dataclasses.replace(self, graph=graph, models=models, constraints=constraints, begun=None)
+        unedited = self.unedited or self
+        return dataclasses.replace(
+            self, graph=graph, models=models, constraints=constraints, begun=None, unedited=unedited
+        )
 
 
 @dataclasses.dataclass(frozen=True)

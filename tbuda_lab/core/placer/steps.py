@@ -10,11 +10,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
+from tbuda_lab.core.epochsim import simulated_cycles
 from tbuda_lab.core.errors import Diagnostic, OverrideError, PlacementError
+from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.graph.phases import by_phase, phases
 from tbuda_lab.core.overrides import Override, frozen
-from tbuda_lab.core.placer.assemble import input_buffers, plan_queues, rectangles
-from tbuda_lab.core.placer.model.chip_stages import chips_of, epoch_cost, slowest_stage
+from tbuda_lab.core.placer.assemble import assemble, input_buffers, plan_queues, rectangles
+from tbuda_lab.core.placer.model.batch_bound import least_times_from
+from tbuda_lab.core.placer.model.chip_stages import chips_of, epoch_cost, slowest_stage, tensor_bytes
 from tbuda_lab.core.placer.model.problem import Problem, structure_digest
 from tbuda_lab.core.placer.model.schedule import constrain_order, outputs_last, schedule
 from tbuda_lab.core.placer.model.segment import Segment
@@ -33,6 +36,7 @@ from tbuda_lab.core.placer.search.infeasible_repair import (
 )
 from tbuda_lab.core.placer.search.large_neighbourhood import Curve, search_on
 from tbuda_lab.core.placer.search.merge_epochs import merge_epochs
+from tbuda_lab.core.placer.stalls.epoch_throughput import Trial
 from tbuda_lab.core.placer.stalls.fork_join import buffer
 from tbuda_lab.core.placer.stalls.stall_repair import RepairedPlacement, hanging, repair_stalls
 from tbuda_lab.core.placer.state import PlaceContext, PlacementState, ProgressCheck, StartedPlacement
@@ -90,12 +94,14 @@ def make_problem(context: PlaceContext) -> Problem:
     `OverrideError`."""
     graph, device, constraints = context.graph, context.device, context.constraints.checked()
     order = schedule(graph, context.options.scheduler_policy)
-    if len(device.chips) > 1 and device.arch != "grayskull":
+    if len(device.chips) > 1 and device.arch != "grayskull" and not context.on_one_chip:
         order = outputs_last(graph, order)
     order = by_phase(constrain_order(graph, order, constraints), phases(graph))
     refuse_pins(context.models, device, constraints)
     chip_breaks(order, device, constraints)
-    return Problem.of(graph, context.models, device, context.options, order, constraints, context.costs)
+    return Problem.of(
+        graph, context.models, device, context.options, order, constraints, context.costs, context.on_one_chip
+    )
 
 
 def _continue_from(begun: StartedPlacement) -> Policy:
@@ -193,6 +199,69 @@ def shorten_first_input(state: PlacementState) -> PlacementState:
     return state.with_epochs(trial.problem, trial.segments, trial.edits, trial.notes)
 
 
+def take_one_chip(state: PlacementState) -> PlacementState:
+    """All on one chip where that takes a batch clearly less time, as the simulator of epochs has it, than the stages of
+    several chips: these are chosen by what the slowest of them takes, which is the time of a batch only where others
+    follow it. A note says both."""
+    problem, context = state.problem, state.context.unedited or state.context
+    if not _may_take_one_chip(state, context):
+        return state
+    several = _batch_cycles(state)
+    if several is None or least_times_from(problem)[0] * problem.options.inputs_counted > _WORTH_ONE_CHIP * several:
+        return state
+    try:
+        alone = choose_feasible(dataclasses.replace(context, begun=None, on_one_chip=True))
+        for step in _SOONER:
+            alone = step(alone)
+    except (OverrideError, PlacementError):
+        return state
+    one = _batch_cycles(alone)
+    if one is None or one > _WORTH_ONE_CHIP * several:
+        return state
+    return dataclasses.replace(alone, notes=(*alone.notes, _one_chip_note(state, alone, several, one)))
+
+
+def _may_take_one_chip(state: PlacementState, context: PlaceContext) -> bool:
+    """Not where batches are to follow each other (objective "throughput"), where chips are asked for, for a policy that
+    is not `Optimal`, or where one chip does not hold the weights. context: without edits."""
+    problem, options = state.problem, state.problem.options
+    if state.policy != "Optimal" or not problem.has_stages or problem.is_long or options.objective == "throughput":
+        return False
+    if problem.chip_breaks or any(pin.chip is not None for pin in context.constraints.pins.values()):
+        return False
+    if not options.counts_fill or not options.enable_fork_join_buffering:
+        return False
+    stored = problem.graph.of_kind(NodeKind.PARAMETER, NodeKind.CONSTANT)
+    weights = sum(tensor_bytes(problem.graph, node.name, options, problem.device) for node in stored)
+    if weights > problem.device.dram_channels * problem.device.dram_channel_bytes:
+        return False
+    return len(set(chips_of(problem, state.segments))) > 1
+
+
+def _one_chip_note(state: PlacementState, alone: PlacementState, several: int, one: int) -> Diagnostic:
+    """Why one chip has all ops. several, one: cycles of the batch."""
+    inputs, count = state.problem.options.inputs_counted, len(set(chips_of(state.problem, state.segments)))
+    pace, home = slowest_stage(state.problem, state.segments), chips_of(alone.problem, alone.segments)[0]
+    text = (
+        f"all ops are on chip {home}: a batch takes {one / inputs:,.0f} cycles an input there, {several / inputs:,.0f} "
+        f"on {count} chips, which take {pace:,.0f} where batches follow each other without a gap"
+    )
+    fix = 'the objective "throughput", a chip break or a chip pin puts ops on several chips'
+    return Diagnostic("note", "pipeline", "stages", text, fix)
+
+
+def _batch_cycles(state: PlacementState) -> int | None:
+    """Simulated cycles of the batch that the objective counts; None where the placement has no room in DRAM, or would
+    hang."""
+    problem, options = state.problem, state.problem.options
+    try:
+        placement = assemble(problem, state.segments, state.policy)
+    except (OverrideError, PlacementError):
+        return None
+    trial = Trial(problem.graph, placement, problem.device, problem.constraints.input_factors, options.loaded_once)
+    return simulated_cycles(trial, options.inputs_counted)
+
+
 def search_further(state: PlacementState) -> PlacementState:
     """The epochs after a search (see `search_on`), repaired, where that finds faster ones; with `optimise_rounds` after
     one search for each, from where the one before ended. Its limits are those of the context: a problem that was begun
@@ -248,6 +317,8 @@ def _search_round(state: PlacementState, name: str) -> PlacementState:
 
 _STEPS_OF_AN_EPOCH = 8
 """Steps of the search at one input for each epoch that no other one is equal to."""
+_WORTH_ONE_CHIP = 0.97
+"""Of the time of a batch on several chips, what it has to take on one: where both are near, the chips stay."""
 _WORTH_SHORTENING = 0.99
 """Of the time before, what the search at one input has to come to."""
 _KEPT_ROUNDS = 8
@@ -345,12 +416,21 @@ def _queues(problem: Problem, spots: Mapping[str, OpPlacement]) -> list[QueuePla
 
 
 def _time(problem: Problem, segments: Sequence[Segment]) -> float:
-    if len(problem.device.chips) > 1:
+    if problem.has_stages:
         return slowest_stage(problem, segments)
     return float(sum(epoch_cost(problem, s) for s in segments))
 
 
-_FASTER: tuple[Step, ...] = (merge_refused, repair_full_buffers, let_flow, shorten_first_input, search_further)
+_SOONER: tuple[Step, ...] = (merge_refused, repair_full_buffers, let_flow, shorten_first_input)
+_FASTER: tuple[Step, ...] = (*_SOONER, search_further)
 
-STEPS: tuple[Step, ...] = (reach_neighbours, *_FASTER, keep_links, drop_refused_preloads, refuse_hanging)
+STEPS: tuple[Step, ...] = (
+    reach_neighbours,
+    *_SOONER,
+    take_one_chip,
+    search_further,
+    keep_links,
+    drop_refused_preloads,
+    refuse_hanging,
+)
 """What follows on `choose_feasible`, in this order: first what the chips demand, then what makes epochs faster."""

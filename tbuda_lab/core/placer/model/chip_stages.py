@@ -67,7 +67,7 @@ class Rules:
 def rules(problem: Problem) -> Rules:
     """Stages by the user's pins and chip breaks; ops that feed the host need a chip that the host reaches."""
     device = problem.device
-    order = chip_order(device, problem.options.chip_placement_policy)
+    order = stage_order(problem)
     stage = {chip: i for i, chip in enumerate(order)}
     fixed = {problem.number[n]: stage[p.chip] for n, p in problem.pins.items() if p.chip is not None}
     reached = [i for i, chip in enumerate(order) if chip in device.mmio_chips]
@@ -101,7 +101,7 @@ def link_cycles(problem: Problem, order: Sequence[int]) -> tuple[float, ...]:
     for op, fact in enumerate(problem.facts):
         if fact.readers:
             last = max(r for r, _ in fact.readers)
-            size = _bytes(problem.graph, fact.name, problem.options, device)
+            size = tensor_bytes(problem.graph, fact.name, problem.options, device)
             change[op + 1] += size
             change[last + 1] -= size
     crossing = np.cumsum(change)[:-1]
@@ -111,6 +111,14 @@ def link_cycles(problem: Problem, order: Sequence[int]) -> tuple[float, ...]:
         full[[problem.number[n] for n in problem.chip_breaks]] = False
         return tuple(np.where(full, np.inf, 0.0).tolist()) if full.any() else ()
     return tuple((crossing / rate).tolist())
+
+
+def stage_order(problem: Problem) -> tuple[int, ...]:
+    """The chips that take epochs, in the order of their stages."""
+    order = chip_order(problem.device, problem.options.chip_placement_policy)
+    if not problem.on_one_chip:
+        return order
+    return order[:1] if problem.device.arch == "grayskull" else order[-1:]  # of the others the host reaches the last
 
 
 Costs = Sequence[tuple[np.ndarray, np.ndarray]]
@@ -268,7 +276,7 @@ def longest_chains(problem: Problem, first: int, last: int) -> list[int]:
 
 def chips_of(problem: Problem, segments: Sequence[Segment]) -> list[int]:
     """The chip of every epoch."""
-    order = chip_order(problem.device, problem.options.chip_placement_policy)
+    order = stage_order(problem)
     pinned = [
         next(
             (p.chip for op in problem.order[s.first : s.last] if (p := problem.pins.get(op)) and p.chip is not None),
@@ -318,8 +326,8 @@ def slowest_stage(problem: Problem, segments: Sequence[Segment]) -> float:
     for segment, chip in zip(segments, chips, strict=True):
         sums[chip] = sums.get(chip, 0.0) + epoch_cost(problem, segment)
     links: list[float] = []
-    if len(problem.device.chips) > 1:
-        busy = link_cycles(problem, chip_order(problem.device, problem.options.chip_placement_policy))
+    if problem.has_stages:
+        busy = link_cycles(problem, stage_order(problem))
         pairs = itertools.pairwise(zip(segments, chips, strict=True))
         links = [busy[s.first] for (_, a), (s, b) in pairs if a != b and busy]
     return max([*sums.values(), *links], default=0.0)
@@ -375,12 +383,12 @@ def link_bytes(
     for pair, sources in sorted(crossing.items()):
         total = 0
         for name in sources:
-            total += _bytes(graph, name, options, device)
+            total += tensor_bytes(graph, name, options, device)
         sizes[pair] = total
     return sizes
 
 
-def _bytes(graph: Graph, name: str, options: CompileOptions, device: DeviceSpec) -> int:
+def tensor_bytes(graph: Graph, name: str, options: CompileOptions, device: DeviceSpec) -> int:
     """Bytes of a tensor in tiles."""
     z, rt, ct = tile_shape(graph[name].shape)
     return z * rt * ct * tile_bytes(graph[name].df or options.data_format, align=device.tile_align)

@@ -161,7 +161,7 @@ class Problem:
     Frozen: a problem that differs is another one, made by `with_candidates`, `regraph` or `dataclasses.replace`, and
     shares the costs. constraints: what is asked, of which pins and breaks of this order follow. deadline: when a search
     has to end (seconds of `time.monotonic`), None without. refusals: (first, last) -> why that run of ops is no epoch;
-    policies add to it.
+    policies add to it. on_one_chip: whether one of several chips takes all epochs.
     """
 
     graph: Graph
@@ -176,6 +176,7 @@ class Problem:
     constraints: Constraints = FREE
     deadline: float | None = None
     refusals: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
+    on_one_chip: bool = False
 
     @classmethod
     def of(
@@ -187,6 +188,7 @@ class Problem:
         order: Sequence[str],
         constraints: Constraints = FREE,
         costs: CostCache | None = None,
+        on_one_chip: bool = False,
     ) -> Problem:
         """The problem of placing the ops of `order`, with what constraints ask of them. costs: of another problem for
         the same device and options; None: a new cache."""
@@ -204,6 +206,7 @@ class Problem:
             CostCache(device, options) if costs is None else costs,
             constraints,
             deadline,
+            on_one_chip=on_one_chip,
         )
 
     def __post_init__(self) -> None:
@@ -238,6 +241,11 @@ class Problem:
     @functools.cached_property
     def cores(self) -> int:
         return self.device.rows * self.device.cols
+
+    @functools.cached_property
+    def has_stages(self) -> bool:
+        """Whether several chips share the epochs."""
+        return len(self.device.chips) > 1 and not self.on_one_chip
 
     @functools.cached_property
     def tables(self) -> list[OpModels]:

@@ -196,7 +196,7 @@ class Optimal:
         """The cheapest way through all ops, see `RunCosts.costs`, or one that repeats and hardly costs more, and what
         it costs; empty if there is none. On several chips the cost is nan."""
         costs = self._costs.costs(guess)
-        if len(self.problem.device.chips) > 1:
+        if self.problem.has_stages:
             possible = [np.isfinite(cycles) for _, cycles in costs]
             result = divide([(e[ok], c[ok]) for (e, c), ok in zip(costs, possible, strict=True)], rules(self.problem))
             if result is not None:
@@ -240,7 +240,7 @@ class Optimal:
         there are no such layers, or cuts that repeat from one to the next cost more. Raises what `run` raises, which
         begins with this. Of a single input epochs are priced too quickly for that to pay."""
         options = self.problem.options
-        if len(self._layers) != 1 or len(self.problem.device.chips) > 1 or options.inputs_counted < 2:
+        if len(self._layers) != 1 or self.problem.has_stages or options.inputs_counted < 2:
             return None
         for _ in range(_LAYER_ROUNDS):
             costs = self._costs.costs(self._guess())

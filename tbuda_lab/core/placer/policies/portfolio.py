@@ -40,7 +40,7 @@ class CostCutoff:
         self, problem: Problem, check: Callable[[float], None], limit: float, best: Sequence[Segment] | None = None
     ) -> None:
         self._problem, self._check, self._spent = problem, check, 0.0
-        self._limit = limit * len(problem.device.chips)
+        self._limit = limit * (len(problem.device.chips) if problem.has_stages else 1)
         options = problem.options
         self._fills = options.counts_fill and options.enable_fork_join_buffering  # else nothing is charged for filling
         switch = options.epoch_switch_cycles / options.inputs_counted
@@ -111,7 +111,7 @@ def never_worse(main: Policy, others: Mapping[str, Policy]) -> Policy:
         refusals = dict(problem.refusals)
         for done, run in enumerate(others.values()):
             limit = float("inf") if best is None else slowest_stage(problem, best)
-            ahead = best if len(problem.device.chips) == 1 else None  # of stages the sum tells nothing
+            ahead = None if problem.has_stages else best  # of stages the sum tells nothing
             start = _SHARE + (1 - _SHARE) * done / len(others)
             check(start)
             problem.refusals.clear()

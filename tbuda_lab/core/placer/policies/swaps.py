@@ -57,7 +57,7 @@ def improve(
     problem is over before: then it is the best so far. still: ops that are not moved. Several chips are left alone:
     their cuts are the stages of a pipeline.
     """
-    if steps < 1 or len(segments) < 2 or len(problem.device.chips) > 1:
+    if steps < 1 or len(segments) < 2 or problem.has_stages:
         return SwapResult(problem, tuple(segments))
     return SwapSearch(problem, segments, steps, pairs, check, still, problem.options.inputs_counted > 1).run()
 

@@ -152,7 +152,7 @@ class _Search:
         self._joint_rows, self._waits = JointRows(), WaitCache()
         self._recut = Recut(problem, self._waits)
         self._moves: SwapSearch | None = None
-        self._moving = moves and len(problem.device.chips) == 1
+        self._moving = moves and not problem.has_stages
 
     def run(
         self,
@@ -178,7 +178,7 @@ class _Search:
         return SearchResult(self.problem, tuple(self.segments), done, tuple(self.curve))
 
     def _value(self, segments: Sequence[Segment]) -> float:
-        if len(self.problem.device.chips) > 1:
+        if self.problem.has_stages:
             return slowest_stage(self.problem, segments)
         return float(sum(epoch_cost(self.problem, s) for s in segments))
 

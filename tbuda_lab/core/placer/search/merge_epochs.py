@@ -63,7 +63,7 @@ def _merge(
     first, second = segments[at], segments[at + 1]
     if problem.order[second.first] in problem.breaks | problem.chip_breaks:
         return None
-    if len(problem.device.chips) > 1 and len(set(chips_of(problem, segments)[at : at + 2])) > 1:
+    if problem.has_stages and len(set(chips_of(problem, segments)[at : at + 2])) > 1:
         return None
     upstream_rows = {op: row for s in segments[:at] for op, row in zip(range(s.first, s.last), s.rows, strict=True)}
     refused = _refusal(problem, first, second.first, upstream_rows)
