@@ -172,6 +172,8 @@ class OpenedProgram:
 
     def run(self, inputs: Mapping[str, Any] | None = None) -> dict[str, np.ndarray]:
         """One run: what comes out of each stream. Raises `InputError` for other streams, shapes and types."""
+        if not isinstance(inputs, Mapping | None):
+            raise InputError(f"inputs are given by stream, as {{name: array}}, and not as {type(inputs).__name__}")
         given = {name: np.asarray(value) for name, value in (inputs or {}).items()}
         if set(given) != set(self.inputs):
             raise InputError(f"a run takes {', '.join(self.inputs) or 'nothing'}, not {', '.join(given) or 'nothing'}")

@@ -49,6 +49,10 @@ def options(**changes: Any) -> Settings:
     """Change how sessions that are made from now on compile: device=, df=, mode= ("exact", "golden", "device"),
     strict=, balancer_policy=. Returns the settings. Raises `TypeError` for another name."""
     global SETTINGS
+    known = [f.name for f in dataclasses.fields(Settings)]
+    unknown = sorted(set(changes) - set(known))
+    if unknown:
+        raise TypeError(f"there is no option {', '.join(unknown)}; there are {', '.join(known)}")
     SETTINGS = dataclasses.replace(SETTINGS, **changes)
     return SETTINGS
 

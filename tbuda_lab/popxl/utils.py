@@ -114,6 +114,8 @@ def table_to_string(rows: Sequence[Sequence[Any]], delimiter: str = " | ", heade
 
 def checked_shape(shape: Iterable[Any], what: str) -> tuple[int, ...]:
     """The sizes of a tensor. Raises `TypeError` for what is no whole number, `ValueError` for less than 0."""
+    if not isinstance(shape, Iterable):
+        raise TypeError(f"{what}: a shape is a tuple of sizes, not {shape!r}")
     sizes = tuple(map(operator.index, shape))
     if any(n < 0 for n in sizes):
         raise ValueError(f"{what}: a size is 0 at least, and the shape is {sizes}")

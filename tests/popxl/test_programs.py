@@ -614,3 +614,23 @@ def test_places_of_the_largest_along_any_of_five_dims(axis: int) -> None:
         got = run(ir, {"most": ops.argmax(t, axis), "least": ops.argmin(t, axis, keepdim=True)})
     np.testing.assert_array_equal(got["most"], x.argmax(axis))
     np.testing.assert_array_equal(got["least"], x.argmin(axis, keepdims=True))
+
+
+def test_numpy_s_integers_are_whole_numbers() -> None:
+    x, one = np.arange(24, dtype=np.float32).reshape(4, 6), np.int64(1)
+    ir = popxl.Ir()
+    with ir.main_graph:
+        t = popxl.variable(x)
+        got = run(
+            ir,
+            {
+                "sum": ops.sum(t, one),
+                "slice": ops.slice(t, one, one + 2),
+                "strides": ops.subsample(t, one + 1),
+                "joined": ops.concat([t, t], one),
+                "part": ops.split(t, one + 1, one)[1],
+            },
+        )
+    wanted = {"sum": x.sum(1), "slice": x[1:3], "strides": x[::2, ::2], "joined": np.hstack([x, x]), "part": x[:, 3:]}
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(got[name], value)

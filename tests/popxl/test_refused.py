@@ -57,7 +57,7 @@ FOREIGN = popxl.Ir().create_graph(ops.relu, popxl.TensorSpec((2,), popxl.float32
 WRITTEN: dict[str, Case] = {
     "shapes of a product": (lambda ir: ones(2, 3) @ ones(2, 3), 1, popxl.popart_exception, "cannot be multiplied"),
     "types of a sum": (lambda ir: ones(2) + ones(2, dtype=np.int32), 1, popxl.popart_exception, "different types"),
-    "a fraction as a size": (lambda ir: ops.reshape(ones(2, 3), (3.0, 2)), 1, TypeError, "integer"),
+    "a fraction as a size": (lambda ir: ops.reshape(ones(2, 3), (3.0, 2)), 1, TypeError, "no whole number"),
     "an entry behind the last": (lambda ir: ops.remote_load(buffer(), 2), 1, ValueError, "2 entries, and none at 2"),
     "an entry before the first": (lambda ir: ops.remote_load(buffer(), -1), 1, ValueError, "none at -1"),
     "a variable behind the last": (
@@ -161,6 +161,20 @@ WRITTEN: dict[str, Case] = {
     "places of nothing": (
         lambda ir: ops.scatter_reduce(ones(2, 2), ones(2, dtype=np.int32), "sum", axis_size=0), 1, ValueError,
         "axis_size is from 1 on"),
+    "half an axis": (lambda ir: ops.sum(ones(2), 0.5), 1, TypeError, "axis: 0.5 is no whole number"),  # type: ignore[arg-type]
+    "no axis": (lambda ir: ops.softmax(ones(2), None), 1, TypeError, "axis: None is no whole"),  # type: ignore[arg-type]
+    "half a part": (lambda ir: ops.split(ones(2), 0.5), 1, TypeError, "splits: 0.5"),  # type: ignore[arg-type]
+    "half a slice": (lambda ir: ops.slice(ones(2), 0.5), 1, TypeError, "slice: start: 0.5"),  # type: ignore[arg-type]
+    "one tensor to join": (lambda ir: ops.concat(ones(2)), 1, TypeError, "a list of tensors, not Variable"),  # type: ignore[arg-type]
+    "a size as a shape": (lambda ir: ops.init(2, popxl.float32), 1, TypeError, "a tuple of sizes, not 2"),  # type: ignore[arg-type]
+    "a stride for two dims": (
+        lambda ir: ops.conv(image(), image(), 2), 1, popxl.popart_exception, "2 entries .* not 1"),  # type: ignore[arg-type]
+    "an operand behind the last": (
+        lambda ir: ops.call_with_info(graph(ir, ops.relu, ones(2)), ones(2)).parent_input(1), 1, IndexError, "no 1"),
+    "a result before the first": (
+        lambda ir: ops.call_with_info(graph(ir, ops.relu, ones(2)), ones(2)).parent_output(-1), 1, IndexError, "no -1"),
+    "digits below none": (lambda ir: ops.print_tensor(ones(2), digits=-1), 1, ValueError, "digits is from 0 on"),
+    "an option that there is not": (lambda ir: popxl.options(format=1), 1, TypeError, "no option format; there"),
     "gradients of what is no graph": (
         lambda ir: popxl.transforms.autodiff(ones(2)), 1, TypeError, "of a graph, not of Variable"),  # type: ignore[arg-type]
     "gradients by what is no tensor": (

@@ -21,10 +21,12 @@ class SiteInfo:
 
     def parent_input(self, idx: int) -> Tensor:
         """Raises `IndexError` for an operand that there is not."""
+        _inside(idx, len(self._op.inputs), "operand")
         return self._op.inputs[idx]
 
     def parent_output(self, idx: int) -> Tensor:
         """Raises `IndexError` for a result that there is not."""
+        _inside(idx, len(self._op.outputs), "result")
         return self._op.outputs[idx]
 
     @property

@@ -11,7 +11,15 @@ from tbuda_lab.popxl.context import get_current_context
 from tbuda_lab.popxl.dtypes import dtype
 from tbuda_lab.popxl.errors import UndefinedValue, popart_exception
 from tbuda_lab.popxl.kinds.moves import slices_of
-from tbuda_lab.popxl.ops.utils import checked_axis, need_tensor, one
+from tbuda_lab.popxl.ops.utils import (
+    checked_axis,
+    handle_negative_axis,
+    need_tensor,
+    one,
+    tensors_of,
+    whole_number,
+    whole_numbers,
+)
 from tbuda_lab.popxl.ops.utils import make as _make
 from tbuda_lab.popxl.tensor import Tensor
 from tbuda_lab.popxl.utils import checked_shape, product
@@ -25,7 +33,7 @@ def _viewed(kind: str, view: bool, t: Tensor, shape: tuple[int, ...], attrs: dic
 def reshape_handle_negative_axis(t: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
     """A shape with its -1 worked out. Raises `ValueError` for more than one, and where the number of elements
     changes."""
-    sizes = [operator.index(n) for n in shape]
+    sizes = whole_numbers(shape, "reshape: shape")
     if sizes.count(-1) > 1 or any(n < -1 for n in sizes):
         what = (
             "Reshape shape can contain at most one '-1' value"
@@ -74,7 +82,7 @@ def squeeze(t: Tensor, axes: Iterable[int] | None = None) -> Tensor:
     need_tensor("t", t)
     if axes is None:
         return reshape(t, [n for n in t.shape if n != 1])
-    gone = [checked_axis(t, axis, "squeeze") for axis in axes]
+    gone = [checked_axis(t, axis, "squeeze") for axis in whole_numbers(axes, "squeeze: axes")]
     if len(set(gone)) != len(gone):
         raise ValueError(f"squeeze: an axis is given twice: {gone}")
     for axis in gone:
@@ -86,11 +94,12 @@ def squeeze(t: Tensor, axes: Iterable[int] | None = None) -> Tensor:
 def _permutation(t: Tensor, permutation: Sequence[int] | None) -> tuple[int, ...]:
     if permutation is None:
         return tuple(reversed(range(t.rank)))
-    order = tuple(p + t.rank if p < 0 else operator.index(p) for p in permutation)
+    given = tuple(whole_numbers(permutation, "transpose: permutation"))
+    order = tuple(p + t.rank if p < 0 else p for p in given)
     if any(not 0 <= k < t.rank for k in order):
-        raise ValueError(f"Values in permutation must be less than the rank {t.rank}: {tuple(permutation)}")
+        raise ValueError(f"Values in permutation must be less than the rank {t.rank}: {given}")
     if sorted(order) != list(range(t.rank)):
-        raise ValueError(f"transpose: {tuple(permutation)} is no order of the {t.rank} dims")
+        raise ValueError(f"transpose: {given} is no order of the {t.rank} dims")
     return order
 
 
@@ -111,11 +120,19 @@ def transpose_(t: Tensor, permutation: Sequence[int] | None = None) -> Tensor:
 Ends = int | Sequence[int | None] | None
 
 
+def _ends(name: str, value: Any) -> list[int | None]:
+    if isinstance(value, list | tuple):
+        return [None if v is None else whole_numbers(v, f"slice: {name}")[0] for v in value]
+    return list(whole_numbers(value, f"slice: {name}"))
+
+
 def process_args(
     start: Ends = None, stop: Ends = None, step: Ends = None, axis: Ends = None
 ) -> tuple[list[int], list[int | None], list[int], list[int]]:
-    """Starts, stops, steps and axes of equal length. Raises `ValueError` where the lists differ in length."""
-    lists = [None if v is None else ([v] if isinstance(v, int) else list(v)) for v in (start, stop, step, axis)]
+    """Starts, stops, steps and axes of equal length. Raises `TypeError` for what is no whole number, `ValueError` where
+    the lists differ in length."""
+    given = {"start": start, "stop": stop, "step": step, "axis": axis}
+    lists = [None if v is None else _ends(name, v) for name, v in given.items()]
     lengths = {len(v) for v in lists if v is not None}
     if len(lengths) > 1:
         raise ValueError(f"slice: start, stop, step and axis have as many entries each, not {sorted(lengths)}")
@@ -154,7 +171,7 @@ def slice_(t: Tensor, start: Ends = None, stop: Ends = None, step: Ends = None, 
 def subsample(t: Tensor, strides: int | Sequence[int]) -> Tensor:
     """Every so-manieth element along each dim. Raises `ValueError` for strides below 1 or of another number."""
     need_tensor("t", t)
-    steps = [operator.index(strides)] * t.rank if isinstance(strides, int) else [operator.index(s) for s in strides]
+    steps = whole_numbers(strides, "subsample: strides") * (t.rank if hasattr(strides, "__index__") else 1)
     steps += [1] * (t.rank - len(steps))
     if len(steps) != t.rank or any(s < 1 for s in steps):
         raise ValueError(f"subsample: a stride from 1 on for each of the {t.rank} dims, not {strides}")
@@ -163,16 +180,12 @@ def subsample(t: Tensor, strides: int | Sequence[int]) -> Tensor:
 
 
 def _concat(ts: Sequence[Tensor], axis: int, view: bool) -> Tensor:
-    tensors = list(ts)
-    if not tensors:
-        raise ValueError("concat takes one tensor or more")
-    for k, t in enumerate(tensors):
-        need_tensor(f"tensor {k}", t)
+    tensors = tensors_of(ts, "concat")
     if len({t.dtype for t in tensors}) > 1:
         listed = ", ".join(f"{t.id!r} {t.dtype}" for t in tensors)
         raise TypeError(f"All inputs to a concat operation must have the same type: {listed}")
     first = tensors[0]
-    own = axis + first.rank if axis < 0 else axis
+    own = handle_negative_axis(first, whole_number(axis, "concat: axis"))
     for t in tensors:
         same = t.rank == first.rank and all(
             a == b for k, (a, b) in enumerate(zip(t.shape, first.shape, strict=True)) if k != own
@@ -208,12 +221,12 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
     need_tensor("t", t)
     own = checked_axis(t, axis, "split")
     size = t.shape[own]
-    if isinstance(splits, int):
-        if splits < 1 or size % splits:
-            raise ValueError(f"split: {size} elements cannot be {splits} equal parts")
-        sizes = [size // splits] * splits
-    else:
-        sizes = [operator.index(n) for n in splits]
+    sizes = whole_numbers(splits, "split: splits")
+    if hasattr(splits, "__index__"):
+        count = sizes[0]
+        if count < 1 or size % count:
+            raise ValueError(f"split: {size} elements cannot be {count} equal parts")
+        sizes = [size // count] * count
     if sum(sizes) != size or any(n < 0 for n in sizes):
         raise popart_exception(f"split: parts of {sizes} are not the {size} elements")
     shapes = [((*t.shape[:own], n, *t.shape[own + 1 :]), t.dtype) for n in sizes]

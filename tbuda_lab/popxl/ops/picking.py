@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 
 from tbuda_lab.popxl.errors import popart_exception
-from tbuda_lab.popxl.ops.utils import check_memory_share, checked_axis, make, need_tensor, one, same_type
+from tbuda_lab.popxl.ops.utils import check_memory_share, checked_axis, make, need_tensor, one, same_type, whole_numbers
 from tbuda_lab.popxl.tensor import Constant, Tensor, constant
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -159,7 +159,8 @@ def _dynamic(
 ) -> tuple[list[int], list[int]]:
     need_tensor("t", t)
     _integers("index", index)
-    own, parts = [checked_axis(t, a, what) for a in axes], [operator.index(n) for n in sizes]
+    own = [checked_axis(t, a, what) for a in whole_numbers(axes, f"{what}: axes")]
+    parts = whole_numbers(sizes, f"{what}: sizes")
     if len(own) != len(parts) or index.nelms != len(own):
         raise popart_exception(
             f"{what}: an index and a size for each axis, not {index.nelms}, {len(parts)} and {len(own)}"

@@ -13,7 +13,7 @@ from tbuda_lab.popxl.dtypes import dtype
 from tbuda_lab.popxl.errors import popart_exception
 from tbuda_lab.popxl.kinds.products import padded_sides, pooled
 from tbuda_lab.popxl.ops.moves import _scale_tensor
-from tbuda_lab.popxl.ops.utils import check_memory_share, checked_axis, need_tensor, one, same_type
+from tbuda_lab.popxl.ops.utils import check_memory_share, checked_axis, need_tensor, one, same_type, whole_numbers
 from tbuda_lab.popxl.ops.utils import make as _make
 from tbuda_lab.popxl.tensor import Tensor
 from tbuda_lab.popxl.utils import product
@@ -122,7 +122,8 @@ def _conv_attrs(
     need_tensor("t", t)
     need_tensor("weight", weight)
     spatial = t.rank - 2
-    _check_side("pad_type", pad_type, tuple(padding))
+    pads = tuple(whole_numbers(padding, "conv: padding"))
+    _check_side("pad_type", pad_type, pads)
     if groups < 1:
         raise ValueError(f"conv: groups are from 1 on, not {groups}")
     if spatial not in (1, 2, 3) or weight.rank != t.rank:
@@ -131,9 +132,9 @@ def _conv_attrs(
             f"{t.shape} and {weight.shape}"
         )
     lists = {
-        "strides": tuple(map(operator.index, stride)),
-        "dilations": tuple(map(operator.index, dilation)),
-        "pads": tuple(map(operator.index, padding)),
+        "strides": tuple(whole_numbers(stride, "conv: stride")),
+        "dilations": tuple(whole_numbers(dilation, "conv: dilation")),
+        "pads": pads,
     }
     for name, values in lists.items():
         most = spatial * (2 if name == "pads" else 1)
@@ -317,12 +318,13 @@ def receptive_attributes(
 def _pool(kind: str, t: Tensor, kernel: Sequence[int], values: dict[str, Any]) -> Tensor:
     need_tensor("t", t)
     n = t.rank - 2
-    window = tuple(map(operator.index, kernel))
+    window = tuple(whole_numbers(kernel, "a pool: kernel_size"))
     if n not in (1, 2, 3) or len(window) != n:
         raise popart_exception(
             f"a pool takes (batch, channels, up to 3 spatial dims) and a kernel of as many, not {t.shape} and {window}"
         )
-    _check_side("auto_pad", values["pad_type"], tuple(values["pads"] or ()))
+    pads = () if values["pads"] is None else tuple(whole_numbers(values["pads"], "a pool: padding"))
+    _check_side("auto_pad", values["pad_type"], pads)
     _check_steps("a pool: sizes of windows", 1, window)
     for name, most, default in (
         ("strides", n, 1),
@@ -331,7 +333,7 @@ def _pool(kind: str, t: Tensor, kernel: Sequence[int], values: dict[str, Any]) -
         ("out_pads", n, 0),
         ("in_dilations", n, 1),
     ):
-        given = tuple(map(operator.index, values[name] or ()))
+        given = () if values[name] is None else tuple(whole_numbers(values[name], f"a pool: {name}"))
         if name == "strides" and not given:
             given = (1,) * n
         _check_steps(f"a pool: {name}", default, given)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tbuda_lab.popxl import dtypes
 from tbuda_lab.popxl.errors import popart_exception
-from tbuda_lab.popxl.ops.utils import check_memory_share, checked_axis, need_tensor, one
+from tbuda_lab.popxl.ops.utils import check_memory_share, checked_axis, need_tensor, one, whole_numbers
 from tbuda_lab.popxl.ops.utils import make as _make
 from tbuda_lab.popxl.tensor import Tensor
 
@@ -18,7 +18,7 @@ Axes = int | Iterable[int] | None
 
 def _reduce(kind: str, t: Tensor, axis: Axes, keepdims: bool) -> Tensor:
     need_tensor("t", t)
-    given = range(t.rank) if axis is None else [axis] if isinstance(axis, int) else list(axis)
+    given = range(t.rank) if axis is None else whole_numbers(axis, f"{kind}: axis")
     axes = sorted(checked_axis(t, a, kind) for a in given)
     if len(set(axes)) < len(axes):
         raise ValueError(f"{kind}: an axis of {t.id!r} stands twice in {axis!r}")

@@ -154,6 +154,9 @@ def print_tensor(
     for name, text in (("separator", separator), ("open_bracket", open_bracket), ("close_bracket", close_bracket)):
         if len(text) != 1:
             raise ValueError(f"{name} is one character, not {text!r}")
+    for name, number in (("digits", digits), ("edge_items", edge_items), ("summarise_threshold", summarise_threshold)):
+        if number < 0:
+            raise ValueError(f"{name} is from 0 on, not {number}")
     if float_format not in ("auto", "fixed", "scientific", "none"):
         raise KeyError(f"float_format is auto, fixed, scientific or none, not {float_format!r}")
     attrs = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,9 +61,41 @@ def handle_negative_axis(t: Tensor, axis: int) -> int:
     return axis + t.rank if axis < 0 else axis
 
 
+def whole_number(value: Any, what: str) -> int:
+    """One whole number, NumPy's too. Raises `TypeError` for anything else."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{what}: {value!r} is no whole number")
+    return operator.index(value)
+
+
+def whole_numbers(value: Any, what: str) -> list[int]:
+    """One whole number or several, NumPy's too. Raises `TypeError` for anything else."""
+    try:
+        return [operator.index(value)]
+    except TypeError:
+        pass
+    try:
+        return [operator.index(one) for one in value]
+    except TypeError as error:
+        raise TypeError(f"{what}: {value!r} is no whole number, and no list of them") from error
+
+
+def tensors_of(ts: Any, what: str) -> list[Tensor]:
+    """The tensors of a list. Raises `TypeError` for one tensor alone, `ValueError` for none."""
+    if isinstance(ts, Tensor) or not isinstance(ts, Iterable):
+        raise TypeError(f"{what} takes a list of tensors, not {type(ts).__name__}")
+    found = list(ts)
+    if not found:
+        raise ValueError(f"{what} takes one tensor or more")
+    for k, t in enumerate(found):
+        need_tensor(f"tensor {k}", t)
+    return found
+
+
 def checked_axis(t: Tensor, axis: int, what: str) -> int:
-    """An axis counted from the front. Raises `ValueError` for one that there is not."""
-    own = handle_negative_axis(t, operator.index(axis))
+    """An axis counted from the front. Raises `TypeError` for what is no whole number, `ValueError` for an axis that
+    there is not."""
+    own = handle_negative_axis(t, whole_number(axis, f"{what}: axis"))
     if not 0 <= own < t.rank:
         raise ValueError(f"{what}: a tensor of {t.rank} dims has no axis {axis}")
     return own
@@ -180,4 +212,7 @@ __all__ = [
     "need_tensor",
     "one",
     "same_type",
+    "tensors_of",
+    "whole_number",
+    "whole_numbers",
 ]
