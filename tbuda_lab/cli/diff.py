@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tbuda_lab.cli.profile import print_findings
 from tbuda_lab.core.errors import InputError, TbudaError
 from tbuda_lab.core.files import atomic_file
 
@@ -19,7 +20,8 @@ A and B are folders of `tbuda compile` or netlist files of any origin, or two me
 traces as JSON), whose ops are aligned and whose times are in ns; with --session they are checkpoints of that file
 ("start": as it was opened, "now": with all its edits).
 
-exit codes: 0 done, and not slower than allowed; 1 slower than --fail-if-slower allows; 2 bad input.
+exit codes: 0 done, and not slower than allowed; 1 slower than --fail-if-slower allows; 2 bad input, and measured runs
+with rows that are cut or have no time where --fail-if-slower is given.
 
   tbuda diff build/main build/branch --fail-if-slower 3% > summary.md
   tbuda diff start now --session edits.buda.json --model model.py:make_model
@@ -55,6 +57,11 @@ def run_diff(arguments: argparse.Namespace) -> int:
     """Print the summary; 0, 1 if slower than allowed, 2 if a side cannot be read."""
     try:
         diff = _diff(arguments)
+        print_findings((*diff.before.findings, *diff.after.findings))
+        if arguments.fail_if_slower is not None and diff.doubts:
+            raise InputError(
+                "\n  ".join(("speed cannot be compared; profile again, or leave --fail-if-slower out", *diff.doubts))
+            )
         if arguments.fail_if_slower is not None and not diff.limiter_cycles[0]:
             raise InputError(f"{diff.a}: no cycles are known, so speed cannot be compared")
         if arguments.html is not None:

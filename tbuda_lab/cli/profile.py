@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.measured.op_codes import OTHER
 
 if TYPE_CHECKING:
@@ -48,10 +48,7 @@ def run_import(arguments: argparse.Namespace) -> int:
         if idle:
             raise InputError(f"{' and '.join(idle)}: of a model alone; give --model FILE.py:FUNCTION")
     profile = read_profile(arguments.file)
-    for finding in profile.findings[:_SHOWN]:
-        print(finding, file=sys.stderr)
-    if len(profile.findings) > _SHOWN:
-        print(f"and {len(profile.findings) - _SHOWN} more findings", file=sys.stderr)
+    print_findings(profile.findings)
     print(profile_text(profile))
     if arguments.model is not None:
         from tbuda_lab.cli.target import load_target
@@ -61,6 +58,14 @@ def run_import(arguments: argparse.Namespace) -> int:
         session = Session(target.module, target.inputs, arguments.device or "wormhole_b0", name=target.name)
         print(overlay_text(session.load_profile(profile, arguments.kernels)))
     return 0
+
+
+def print_findings(findings: Sequence[Diagnostic]) -> None:
+    """The first of them, to the errors' stream."""
+    for finding in findings[:_SHOWN]:
+        print(finding, file=sys.stderr)
+    if len(findings) > _SHOWN:
+        print(f"and {len(findings) - _SHOWN} more findings", file=sys.stderr)
 
 
 def profile_text(profile: MeasuredProfile) -> str:
@@ -77,8 +82,11 @@ def profile_text(profile: MeasuredProfile) -> str:
     unknown = collections.Counter(op.code for op in profile.ops if op.kind == OTHER)
     if unknown:
         lines.append(f"{OTHER}: {_listed([f'{code} ({count})' for code, count in unknown.most_common()])}")
-    outliers = sum(op.outlier for op in ops)
-    return "\n".join([*lines, *([f"{outliers} outliers are left out of the sums"] if outliers else [])])
+    for count, what in ((sum(op.outlier for op in ops), "outlier"), (sum(op.time is None for op in ops), "op")):
+        if count:
+            without = " without a time" if what == "op" else ""
+            lines.append(f"{quantity(count, what)}{without} {'is' if count == 1 else 'are'} left out of the sums")
+    return "\n".join(lines)
 
 
 def overlay_text(result: MeasuredOverlay) -> str:

@@ -309,6 +309,67 @@ def test_two_profiles_are_compared_and_gated(tmp_path: Path, capsys: pytest.Capt
     assert main(["diff", str(before), str(tmp_path / "netlist.yaml")]) == 2
 
 
+def without_a_time(time: float | str) -> str:
+    return table(perceptron_rows((time, 1500, 7000)))  # type: ignore[arg-type]
+
+
+WHOLE = table(perceptron_rows())
+UNTIMED = "1 op without a time: MatmulDeviceOperation_1 (row 3)"
+DAMAGED = {
+    "no time": (without_a_time(""), UNTIMED, "profile-time"),
+    "no number": (without_a_time("oops"), UNTIMED, "profile-number"),
+    "a slip of the clock": (without_a_time(SLIP), UNTIMED, "profile-outlier"),
+    "cut": (WHOLE[:-100], "row 5: it is cut", "profile-row"),
+    "an open quotation mark": (
+        WHOLE.replace(",tt_dnn_device", ',"tt_dnn_device', 1),
+        "a quotation mark takes",
+        "profile-row",
+    ),
+}
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["after", "before"])
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_gate_refuses_runs_whose_time_is_not_known(
+    damage: str, turned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By their rows; without a gate they are compared, with what was found in either file."""
+    text, said, rule = DAMAGED[damage]
+    (tmp_path / "whole.csv").write_text(WHOLE)
+    (tmp_path / "odd.csv").write_text(text)
+    files = [str(tmp_path / name) for name in (("odd.csv", "whole.csv") if turned else ("whole.csv", "odd.csv"))]
+    assert main(["diff", *files, "--fail-if-slower", "3%"]) == 2
+    got = capsys.readouterr()
+    assert not got.out and "InputError: speed cannot be compared" in got.err
+    assert said in got.err.split("InputError")[1] and f"[{rule}]" in got.err.split("InputError")[0]
+    assert main(["diff", *files]) == 0
+    got = capsys.readouterr()
+    assert f"[{rule}]" in got.err and said in got.out.replace("\\", "") and "Nothing differs" not in got.out
+
+
+def test_an_op_that_one_run_did_not_time_is_in_neither_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.csv").write_text(WHOLE)
+    (tmp_path / "b.csv").write_text(without_a_time(""))
+    (tmp_path / "none.csv").write_text(table(row | {"DEVICE KERNEL DURATION [ns]": ""} for row in perceptron_rows()))
+    assert main(["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]) == 0
+    assert "As fast as before: 11,000 ns" in capsys.readouterr().out
+    assert main(["diff", str(tmp_path / "a.csv"), str(tmp_path / "none.csv")]) == 0
+    text = capsys.readouterr().out
+    assert "No op has a time in both runs" in text and "4 ops without a time" in text and "As fast" not in text
+    assert main(["profile", "import", str(tmp_path / "b.csv")]) == 0
+    assert "1 op without a time is left out of the sums" in capsys.readouterr().out
+
+
+def test_odd_cells_do_not_hide_that_rows_are_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = table([op("Matmul", 9000) | {"CORE COUNT": "many"}] * 300)
+    (tmp_path / "a.csv").write_text(odd)
+    (tmp_path / "b.csv").write_text(odd[:-100])
+    assert main(["diff", str(tmp_path / "a.csv"), str(tmp_path / "a.csv"), "--fail-if-slower", "3%"]) == 0
+    capsys.readouterr()
+    assert main(["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--fail-if-slower", "3%"]) == 2
+    assert "row 300: it is cut" in capsys.readouterr().err
+
+
 def test_our_own_trace_is_matched_by_names(tmp_path: Path) -> None:
     """It has no shapes. The copy that the compiler adds has no partner, and is no product."""
     session = Session(*perceptron(), "n150")

@@ -8,13 +8,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tbuda_lab.core.diff.sides import CLASSES, CYCLES, OpState, QueueState, Side
 from tbuda_lab.core.errors import quantity
+from tbuda_lab.core.measured.profile import INCOMPLETE
 
 REST = "other ops and switches of epochs"
 """What `Diff.rest` is of, as views say it."""
+_TOLD = (*INCOMPLETE, "profile-replay-cut")
+"""Rules of findings that stand beside the comparison."""
+_MOST = 12
 _MARKUP = re.compile(r"[\\\\`*_{}\[\]()#+!|~<>&@:]")
 
 
@@ -155,6 +159,26 @@ class Diff:
         return 0.0 if before == after else after / max(1, before) - 1
 
     @property
+    def _sides(self) -> tuple[Side, Side]:
+        return self.before, self.after
+
+    @property
+    def _untimed(self) -> list[tuple[str, bool]]:
+        """Of each measured run that has ops without a time what they are, and whether it is one."""
+        sides = [s for s in self._sides if s.unknown and s.unit != CYCLES]
+        return [
+            (f"{s.name}: {quantity(len(s.unknown), 'op')} without a time: {_listed(s.unknown)}", len(s.unknown) == 1)
+            for s in sides
+        ]
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why `slower` is not known: rows of measured runs that have no time, or are lost."""
+        lost = [f"{f.where}: {f.message}" for s in self._sides for f in s.gaps]
+        more = [f"and {len(lost) - _MOST} more"] if len(lost) > _MOST else []
+        return (*(doubt for doubt, _ in self._untimed), *lost[:_MOST], *more)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What to know before believing the cycles."""
         notes = []
@@ -163,6 +187,8 @@ class Diff:
             if machines[0] != machines[1]:
                 before, after = (f"{name}, {quantity(cores, 'core')}" for name, cores in machines)
                 notes.append(f"The machines differ: {before} against {after}.")
+            notes += [f"{doubt}; {'it is' if one else 'they are'} in neither sum." for doubt, one in self._untimed]
+            notes += [f"{f.where}: {f.message}." for s in self._sides for f in s.findings if f.rule in _TOLD][:_MOST]
         elif self.before.grid != self.after.grid:
             notes.append(f"The grids differ: {_grid(self.before)} against {_grid(self.after)}.")
         if self.has_simulated_time and self.before.batch != self.after.batch:
@@ -173,14 +199,17 @@ class Diff:
         if "estimate" in (self.before.cycles_from, self.after.cycles_from):
             notes.append("Cycles are estimates from the netlists' own fields: kernels alone, without what limits them.")
         unknown = sorted({*self.before.unknown, *self.after.unknown})
-        if unknown:
-            more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-            notes.append(f"No estimate for {', '.join(unknown[:3])}{more}; they count as 0 cycles.")
+        if unknown and self.unit == CYCLES:
+            notes.append(f"No estimate for {_listed(unknown)}; they count as 0 cycles.")
         return tuple(notes)
 
     def to_markdown(self, limit: int = 25) -> str:
         """See the function `to_markdown`."""
         return to_markdown(self, limit)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _grid(side: Side) -> str:
@@ -269,7 +298,7 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
         ]
         lines += [*_more(len(diff.queues) - limit), ""]
     if not diff.changes and not diff.queues:
-        lines += ["Nothing differs.", ""]
+        lines += ["No op that both runs measured differs." if diff.doubts else "Nothing differs.", ""]
     lines += [line for note in diff.notes for line in (f"> {_plain(note)}", "")]
     return "\n".join(lines)
 
@@ -277,6 +306,8 @@ def to_markdown(diff: Diff, limit: int = 25) -> str:
 def verdict(diff: Diff) -> str:
     """One sentence: more cycles, fewer or as many, and by how much."""
     before, after = diff.time
+    if diff.unit != CYCLES and not before and not after:
+        return "No op has a time in both runs: there is nothing to compare."
     if before == after:
         return f"As fast as before: {whole(after)} {diff.unit}."
     if not before:

@@ -8,6 +8,7 @@ from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.epochsim.batch_time import BatchTime, attribute_to_ops
+from tbuda_lab.core.errors import Diagnostic
 
 CYCLES = "cycles per input"
 CLASSES = ("added", "removed", "resized", "moved", "retimed")
@@ -83,9 +84,10 @@ class DeviceGrid:
 @dataclasses.dataclass(frozen=True)
 class Side:
     """A placement as far as comparisons go. `cycles_from`: "compile", "cycles.csv" or "estimate"; `unknown`: ops for
-    which there is no estimate. time: simulated cycles per input of the whole model for a batch of `batch`; None where
-    nothing was simulated (files). loaded_once: its epochs stay loaded, so that `time` has no switches. unit: of all
-    times, "cycles per input", or "ns" of a measured run."""
+    which there is no estimate, of a measured run no time. time: simulated cycles per input of the whole model for a
+    batch of `batch`; None where nothing was simulated (files). loaded_once: its epochs stay loaded, so that `time` has
+    no switches. unit: of all times, "cycles per input", or "ns" of a measured run. findings: of the file that such a
+    run was read from; gaps: those because of which `time` is not that of the whole run."""
 
     name: str
     ops: dict[str, OpState]
@@ -98,6 +100,8 @@ class Side:
     batch: int = 0
     loaded_once: bool = False
     unit: str = CYCLES
+    findings: tuple[Diagnostic, ...] = ()
+    gaps: tuple[Diagnostic, ...] = ()
 
     @property
     def temporal_epochs(self) -> int:

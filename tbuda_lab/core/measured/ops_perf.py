@@ -20,6 +20,7 @@ from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.measured.attributes import read_facts
 from tbuda_lab.core.measured.op_codes import kind_of
 from tbuda_lab.core.measured.profile import (
+    INCOMPLETE,
     OUTLIER_NS,
     MeasuredOp,
     MeasuredProfile,
@@ -91,6 +92,7 @@ class _Reader:
         self.name = name
         self.findings: list[Diagnostic] = []
         self.left_out = 0
+        self.gaps = 0
         self.ops: list[MeasuredOp] = []
         self.signposts: list[tuple[int, str]] = []
         self.archs: set[str] = set()
@@ -103,7 +105,9 @@ class _Reader:
         self._known: dict[Any, Any] = {}  # ops of a layer repeat: what is the same is one object
 
     def note(self, row: int, rule: str, message: str, fix: str = "", severity: str = "warning") -> None:
-        if len(self.findings) < MOST_FINDINGS:
+        kept = self.gaps if rule in INCOMPLETE else len(self.findings) - self.gaps
+        if kept < MOST_FINDINGS:  # many cells that are odd hide no row that is lost
+            self.gaps += rule in INCOMPLETE
             self.findings.append(Diagnostic(severity, f"{self.name}, row {row}", rule, message, fix))
         else:
             self.left_out += 1
@@ -271,7 +275,7 @@ class _Reader:
             raise InputError(f"{self.name}: it has columns and no op", self.findings)
         if self.left_out:
             more = f"and {self.left_out} more like these"
-            self.findings.append(Diagnostic("warning", self.name, "profile-row", more))
+            self.findings.append(Diagnostic("warning", self.name, "profile-more", more))
         if self.host_ops:
             text = f"{self.host_ops:,} ops of the host have no time on the device"
             self.findings.append(Diagnostic("note", self.name, "profile-host", text, "they are left out"))

@@ -29,6 +29,8 @@ _BITS = {
     "FLOAT16": 16,
     "INT8": 8,
 }
+INCOMPLETE = ("profile-row", "profile-rows", "profile-event", "profile-replays")
+"""Rules of findings that say that ops of the run are missing, or are not what ran once."""
 ARCH_CLOCK = {"wormhole_b0": 1.0, "blackhole": 1.35, "grayskull": 1.2}
 """Cycles per ns of an arch's cores."""
 ARCH_DRAM = {"wormhole_b0": 200.0, "blackhole": 400.0, "grayskull": 100.0}
@@ -162,6 +164,11 @@ class MeasuredProfile:
     def total(self) -> float:
         """ns of all ops; of several devices that run the same the slowest counts."""
         return sum(op.duration for op in self.sequence())
+
+    @property
+    def gaps(self) -> tuple[Diagnostic, ...]:
+        """Findings because of which `total` is not that of one whole run. Ops without a time are not among them."""
+        return tuple(f for f in self.findings if f.rule in INCOMPLETE)
 
     @property
     def typed(self) -> float:

@@ -66,7 +66,7 @@ def _spans(events: Iterable[Any], name: str, findings: list[Diagnostic]) -> Iter
                 Diagnostic(
                     "warning",
                     f"{name}, event {at + 1}",
-                    "profile-number",
+                    "profile-event",
                     "it has no time that is a number; it is left out",
                 )
             )
