@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import random
@@ -18,7 +19,7 @@ from tbuda_lab.cli import main
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.formats import DataFormat, MathFidelity
-from tbuda_lab.core.graph import Edge
+from tbuda_lab.core.graph import Edge, Graph
 from tbuda_lab.core.netlist.schema import Netlist
 from tbuda_lab.core.ops import Relu
 from tbuda_lab.core.options import CompileOptions
@@ -320,6 +321,109 @@ def test_a_fault_of_the_trace_before_a_part_of_the_host() -> None:
     assert report.stage == "traced" and "sort" in report.op, str(report)
 
 
+class Chosen(nn.Module):
+    """Its output is an index, a truth value or a number of what a layer gives."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer, self.kind = nn.Linear(64, 96), kind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(self.layer(x))
+        return {"index": y.argmax(-1), "truth": y > 0, "number": y}[self.kind]
+
+
+@pytest.mark.parametrize("kind", ["index", "truth", "number"])
+@pytest.mark.parametrize("stage, fault", [("passed", "lost bias"), ("lowered", "lost bias"), ("netlist", "lost bias")])
+def test_outputs_that_are_no_floats_hide_no_fault(kind: str, stage: str, fault: str) -> None:
+    torch.manual_seed(0)
+    model, sample = Chosen(kind).eval(), (torch.randn(1, 32, 64),)
+    session = Session(model, sample, "n150", cache=False)
+    assert session.find_error().right
+    planted_there = next(f for f in faults(session.compile()) if (f.kind, f.stage) == (fault, stage))
+    faulty = Session(model, sample, "n150", cache=False)
+    with planted(planted_there):
+        faulty.compile()
+    if stage == "netlist":
+        faulty.result = with_netlist(faulty.compile(), planted_there)
+    report = faulty.find_error()
+    assert (report.stage, report.op) == (stage, planted_there.op), str(report)
+
+
+class Images(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.sigmoid(self.a(x))
+        return self.c(torch.tanh(self.b(y)) - y)
+
+
+def test_ops_on_images_are_named_after_passes() -> None:
+    """Passes lay points of images as rows; the values are found again there."""
+    torch.manual_seed(0)
+    sample = (torch.randn(1, 3, 16, 16),)
+    for name in ("a.weight", "b.weight", "c.bias"):
+
+        def roll(graph: Graph, name: str = name) -> None:
+            if name in graph:
+                graph[name].value = np.roll(np.asarray(graph[name].value), 1)
+
+        session = Session(Images().eval(), sample, "n150", cache=False)
+        with planted(Fault("rolled", "passed", name, roll)):
+            passed = session.compile().passed
+        op = next(n.name for n in passed.ops if name in n.sources)
+        report = session.find_error()
+        assert (report.stage, report.op, report.nodes) == ("passed", op, (op,)), str(report)
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_an_activation_that_the_lowering_loses_is_laid_to_its_op(images: bool) -> None:
+    torch.manual_seed(0)
+    layers = (
+        (nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 8, 1))
+        if images
+        else (nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 32))
+    )
+    sample = torch.randn(1, 3, 16, 16) if images else torch.randn(1, 64, 64)
+    session = Session(nn.Sequential(*layers).eval(), (sample,), "n150", cache=False)
+    lowered = session.compile().lowered
+    first = next(n for n in lowered.ops if getattr(n.op, "relu", None) is not None)
+    first.op = dataclasses.replace(first.op, relu=None)  # type: ignore[type-var]
+    report = session.find_error()
+    assert (report.stage, report.op) == ("lowered", first.name) and "without the activation" in str(report)
+
+
+@pytest.mark.parametrize("columns", [4, 33])
+def test_a_fault_in_what_fills_tiles_is_laid_to_the_op_that_fills_them(columns: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, columns), nn.Softmax(-1), nn.Linear(columns, 64)).eval()
+    session = Session(model, (torch.randn(1, 32, 64),), "n150", cache=False)
+    result = session.compile()
+    netlist = copy.deepcopy(result.netlist)
+    fills = next(o for g in netlist.graphs.values() for o in g.ops.values() if "reduce_max" in o.name)
+    assert fills.type == "add"
+    fills.type = "subtract"
+    session.result = dataclasses.replace(result, netlist=netlist)
+    report = session.find_error()
+    assert (report.stage, report.op) == ("netlist", fills.name) and "fills its tiles" in str(report)
+
+
+def test_a_mask_of_infinities_costs_no_format_infinitely_much() -> None:
+    for seed in range(3, 5):
+        torch.manual_seed(seed)
+        sample = torch.randn(1, 48, 64), torch.triu(torch.full((1, 48, 48), -np.inf), 1)
+        report = Session(Masked().eval(), sample, "n150", cache=False).find_error()
+        assert report.right and all(np.isfinite(c.share) for c in report.costs)
+
+
+@pytest.mark.parametrize("columns", [10, 33])
+def test_formats_of_blocks_are_tried_for_any_number_of_columns(columns: int) -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, columns)).eval()
+    assert Session(model, (torch.randn(1, 32, 64),), "n150", cache=False).tune("pcc>=0.99").points
+
+
 def test_outputs_that_are_no_numbers_are_told() -> None:
     """They have no error; a model without an error is given no advice."""
     session = Session(Fn(lambda x: (x - 0.5).log()), (torch.linspace(0, 1, 64).reshape(1, 2, 32),), "n150")
@@ -376,6 +480,11 @@ def test_goldens_are_read_from_three_kinds_of_files(tmp_path: Path) -> None:
         np.testing.assert_array_equal(read_goldens(tmp_path / name)["a"], values)
 
 
+def test_of_a_card_and_its_reference_the_card_is_judged(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"op": "a", "golden": [1, 2], "device": [3, 4]}')
+    assert read_goldens(tmp_path / "x.jsonl")["a"].tolist() == [3, 4]
+
+
 def test_a_report_of_chisel_is_told_for_what_it_says(tmp_path: Path) -> None:
     """Lines as its `ChiselRecord` serialises them: no values, a payload by status."""
     head = {"op_asm": "%5 = ttnn.matmul", "binary_id": 0, "program_name": "main", "program_index": 0}
@@ -403,6 +512,9 @@ def test_a_report_of_chisel_is_told_for_what_it_says(tmp_path: Path) -> None:
         ("x.jsonl", b'{"op": "a", "payload": {}}'),
         ("x.jsonl", b'{"op": "a", "payload": {"status": [1], "pcc": "x", "mode": {}}}'),
         ("x.jsonl", b'{"op":"a","golden":["x"]}'),
+        ("x.jsonl", b'{"op":"a","golden":[1]}\n{"op":"a","golden":[2]}'),
+        ("x.jsonl", b'{"op":"a","golden":[1]}\n{"op":"b","vals":[2]}'),
+        ("x.jsonl", b'{"op":"a","golden":[1]}\n{"op":"b","payload":{"status":"failed"}}'),
         ("x.jsonl", b'{"op":"a","golden":[1,2],"shape":[3]}'),
         ("x.safetensors", b"123"),
         ("x.safetensors", struct.pack("<Q", 1 << 60) + b"{}"),

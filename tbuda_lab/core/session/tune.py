@@ -20,7 +20,7 @@ from tbuda_lab.core.compiler import Clock, CompileResult
 from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.formats import DataFormat, MathFidelity, round_to
 from tbuda_lab.core.frontend.inputs import elements
-from tbuda_lab.core.graph import Node, NodeKind
+from tbuda_lab.core.graph import TILE, Node, NodeKind
 from tbuda_lab.core.lowering.data_formats import legal_formats
 from tbuda_lab.core.lowering.evaluate import evaluate_ops
 from tbuda_lab.core.lowering.hw_ops import HwMatmul
@@ -436,8 +436,10 @@ def _change(
 
 def _error(value: np.ndarray, df: DataFormat) -> float:
     """The relative squared error of rounding to a format, of the finite values: a mask's infinities stay what they
-    are, or, in a format of blocks, do not tell what rounding costs."""
+    are, or, in a format of blocks, do not tell what rounding costs. Rows are filled with zeros to whole tiles."""
     flat = np.ascontiguousarray(value, np.float32)
+    if flat.ndim and flat.shape[-1] % TILE:
+        flat = np.pad(flat, [(0, 0)] * (flat.ndim - 1) + [(0, -flat.shape[-1] % TILE)])
     finite = np.isfinite(flat)
     power = float(np.square(flat, dtype=np.float64, where=finite, out=np.zeros(flat.shape)).sum())
     rounded = round_to(flat, df)

@@ -32,9 +32,12 @@ _SAFE = {
     "I16": "<i2",
     "I8": "<i1",
     "U8": "<u1",
+    "BOOL": "?",
 }
 _NAMES = ("op", "name", "op_name", "location", "loc")
-_VALUES = ("golden", "device", "values", "value", "data", "tensor")
+_VALUES = ("device", "golden", "values", "value", "data", "tensor")
+"""Keys of a line's values. Of a line with both a card's and a reference's the card's are judged."""
+_KEYS = ", ".join(_VALUES)
 
 
 def read_goldens(goldens: str | Path | Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -118,6 +121,9 @@ def _safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 def _tensor(entry: Any, body: memoryview, where: str) -> np.ndarray:
+    dtype = entry.get("dtype") if isinstance(entry, dict) else None
+    if isinstance(dtype, str) and dtype not in _SAFE:
+        raise InputError(f"{where}: values of type {dtype[:20]} are not read; save them as F32, or {', '.join(_SAFE)}")
     try:
         code, shape, (begin, end) = _SAFE[entry["dtype"]], tuple(map(int, entry["shape"])), entry["data_offsets"]
         if min(shape, default=1) < 0 or not 0 <= begin <= end <= len(body):
@@ -147,7 +153,11 @@ def _json_lines(path: Path) -> dict[str, np.ndarray]:
         name = _name(entry)
         key = next((k for k in _VALUES if isinstance(entry.get(k), list)), None)
         if name is None or key is None:
-            records += [entry] if name is not None and isinstance(entry.get("payload"), dict) else []
+            if name is not None and isinstance(entry.get("payload"), dict):
+                records.append(entry)
+            lists = [str(k)[:40] for k, v in entry.items() if isinstance(v, list) and k != "shape"]
+            if name is not None and lists:
+                raise InputError(f"{where}: {name!r} has a list {lists[0]!r}; values are read of {_KEYS}")
             continue
         array = _array(entry[key], where)
         budget.take(array.nbytes, f"line {number}")
@@ -156,8 +166,10 @@ def _json_lines(path: Path) -> dict[str, np.ndarray]:
             if int(np.prod(shape)) != array.size:
                 raise InputError(f"{where}: {array.size} values do not fill the shape {shape}")
             array = array.reshape(shape)
+        if name in values and not np.array_equal(values[name], array, equal_nan=True):
+            raise InputError(f"{where}: {name!r} has other values than in a line before; keep one of them")
         values[name] = array
-    if not values and records:
+    if records and (not values or _failed(records)):
         raise InputError(_verdicts(path.name, records))
     if not values:
         raise InputError(f"{path.name}: no line has a name ({', '.join(_NAMES)}) and values ({', '.join(_VALUES)})")
@@ -171,10 +183,14 @@ def _name(entry: Mapping[str, Any]) -> str | None:
 _PASSED = frozenset(("ok", "skipped_numerics", "no_golden", "golden_promoted", "golden_evicted"))
 
 
+def _failed(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [r for r in records if str(r["payload"].get("status", "")) not in _PASSED]
+
+
 def _verdicts(file: str, records: Sequence[Mapping[str, Any]]) -> str:
     """What chisel's report says, in one line. A record: op, check, ssa, payload with status and, of numerics, mode
     ("isolated", "accumulated"), pcc, atol and rtol."""
-    failed = [r for r in records if str(r["payload"].get("status", "")) not in _PASSED]
+    failed = _failed(records)
     first = ""
     if failed:
         record, payload = failed[0], failed[0]["payload"]
@@ -183,8 +199,9 @@ def _verdicts(file: str, records: Sequence[Mapping[str, Any]]) -> str:
         name = f"{str(_name(record))[:60]} {str(record.get('ssa') or '')[:40]}".rstrip()
         first = f", first {name} ({said}{measures and ': '}{measures})"
     return (
-        f"{file} is a report of chisel: {len(failed)} of {quantity(len(records), 'check')} failed{first}. It has no "
-        "values to compare: save the tensors of the ops in question as .npz or .safetensors by their names in the model"
+        f"{file} is a report of chisel: {len(failed)} of {quantity(len(records), 'check')} failed{first}. Checks have "
+        "no values to compare: save the tensors of the ops in question as .npz or .safetensors by their names in the "
+        "model"
     )
 
 

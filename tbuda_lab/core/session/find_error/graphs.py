@@ -76,8 +76,12 @@ class _Over(Mapping[str, Tensor]):
 
 def relative_error(expected: Tensor, got: Tensor) -> float:
     """Length of the difference over that of what is expected; inf where one has NaN or infinities that the other has
-    not. Of scores behind a finite mask that of what the mask leaves, if it is larger: -10,000 hides all else.
+    not. Of scores behind a finite mask that of what the mask leaves, if it is larger: -10,000 hides all else. Of whole
+    numbers and truth values, such as indices, the share that differs, less `TIES`.
     """
+    if not expected.is_floating_point():
+        off = (expected.reshape(-1) != got.reshape(-1).to(expected.dtype)).double().mean() if expected.numel() else 0.0
+        return max(0.0, float(off) - TIES)
     a, b = (_floats(t) for t in (expected, got))
     error = _relative(a, b)
     rest = unmasked(a)
@@ -90,6 +94,8 @@ def _floats(value: Tensor) -> npt.NDArray[np.floating]:
     return (value if plain else value.double()).detach().reshape(-1).numpy()
 
 
+TIES = 0.01
+"""Share of indices that may differ: of values that are equal but for float32's noise either may be the largest."""
 MASK, APART = 1e3, 64.0
 """Numbers of at least this size that are all within a factor of 2, and so many times larger than all others, are a
 mask's: of scores, `finfo.min` or -10,000 and what was added to it."""
@@ -120,7 +126,8 @@ def _relative(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]) -> float
 
 class StageSearch:
     """One stage. run: its graph; known: reference values of ops by name, in the form of the run's values (`view` takes
-    of a value what is compared); outputs: names of `known` that decide whether it is right."""
+    of a value what is compared); outputs: names of `known` that decide whether it is right; beyond: by op the value
+    after the activation that it should have taken over, which is no op of its own here."""
 
     def __init__(
         self,
@@ -130,8 +137,10 @@ class StageSearch:
         tolerance: float,
         view: Callable[[str, Tensor], Tensor] = lambda _, value: value,
         force: Callable[[str, Tensor], Tensor] = lambda _, value: value,
+        beyond: Values | None = None,
     ) -> None:
         self.run, self.tolerance, self._view, self._force = run, tolerance, view, force
+        self.beyond = beyond or {}
         self.known = {n: v for n, v in known.items() if n in run.values}
         self.outputs = [n for n in outputs if n in self.known]
         self.errors = {n: relative_error(v, view(n, run.values[n])) for n, v in self.known.items()}
@@ -153,8 +162,20 @@ class StageSearch:
         own = self._own_errors(reached)
         suspects = [n for n, error in own.items() if not error <= self.tolerance] or list(own)
         tried = suspects[:_MOST_PROOFS] if len(suspects) > 1 else []
-        name = next((n for n in tried if self._heals({n}, wrong)), (suspects or wrong)[0])
-        return name, self._region(name)
+        name = next((n for n in tried if self._heals({n: self.known[n]}, wrong)), (suspects or wrong)[0])
+        region = self._region(name)
+        lost = self._without_activation(region, wrong)
+        return (lost, (lost,)) if lost else (name, region)
+
+    def _without_activation(self, region: Sequence[str], wrong: Sequence[str]) -> str:
+        """Of what the ops of a region read, the one that is right before its activation and heals all behind it; ""."""
+        for name in {s: None for n in region for s in self.run.graph[n].sources}:
+            value = self.beyond.get(name)
+            if value is None or relative_error(value, self._view(name, self.run.values[name])) <= self.tolerance:
+                continue
+            if self._heals({name: value}, wrong):
+                return name
+        return ""
 
     def _own_errors(self, reached: set[str]) -> dict[str, float]:
         """Of every known node that was reached, producers first, its error where all known values before it are those
@@ -177,8 +198,9 @@ class StageSearch:
                 reference[name] = self._force(name, self.known[name])
         return errors
 
-    def _heals(self, names: set[str], wrong: Sequence[str]) -> bool:
-        forced = {n: self._force(n, self.known[n]) for n in names}
+    def _heals(self, values: Values, wrong: Sequence[str]) -> bool:
+        """Whether all outputs are right with these values in place of what their ops gave."""
+        forced = {n: self._force(n, value) for n, value in values.items()}
         changed = self.run.replaced(forced)
         return all(
             relative_error(self.known[o], self._view(o, changed[o])) <= 10 * self.tolerance
@@ -200,12 +222,13 @@ class StageSearch:
         return reached
 
     def _region(self, name: str) -> tuple[str, ...]:
-        """The op and those between it and the known values before it."""
+        """The op and those between it and the values before it that are right. A known one that is not may be so
+        rightly, as the sum before a factor that a pass has moved, or be what is wrong."""
         seen, stack = {name}, [name]
         while stack:
             for source in self.run.graph[stack.pop()].sources:
                 node = self.run.graph[source]
-                if source not in seen and node.kind is NodeKind.OP and source not in self.known:
+                if source not in seen and node.kind is NodeKind.OP and not self._right(source):
                     seen.add(source)
                     stack.append(source)
         return tuple(sorted(seen, key=self.run.place.__getitem__))

@@ -70,7 +70,10 @@ class ErrorReport:
         if self.stage:
             tile = f", tile {self.tile}" if self.tile is not None else ""
             line = f" ({self.location})" if self.location else ""
-            return f"{self.op or 'the outputs'}{line}{tile}: first wrong at `{self.stage}`; {self.reason}"
+            others = [name for name in self.nodes if name != self.op]
+            more = f", {len(others) - 3} more" if len(others) > 3 else ""
+            near = f"; it, or one of those before it: {', '.join(others[-3:])}{more}" if others else ""
+            return f"{self.op or 'the outputs'}{line}{tile}: first wrong at `{self.stage}`; {self.reason}{near}"
         text = f"right everywhere ({', '.join(self.checked)}); relative error of the outputs {self.error:.3g}"
         if self.not_finite:
             text += f"; {self.not_finite:.1%} of what the model itself gives is NaN or infinite, and has no error"

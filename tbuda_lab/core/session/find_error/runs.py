@@ -140,6 +140,44 @@ class NetlistRun:
                 found.append((node, value, float(off)))
         return found
 
+    def misfilled(self, tolerance: float) -> list[tuple[Node, Tensor, float]]:
+        """As `misfits`, of ops that leave something else than foreseen in what fills their tiles, where an op that
+        reads it gives something else for that: a mask of -inf beside the columns of a softmax."""
+        found = []
+        users = self.result.lowered.users()
+        for name in self.result.placement.schedule:
+            node, got = self.result.lowered[name], self.got.get(name)
+            value = None if got is None else self.foreseen(node)
+            if got is None or value is None or value.shape != got.shape or torch.equal(value, got):
+                continue
+            whole = torch.where(self._beside(node, got), value, got)
+            if torch.equal(whole, got):
+                continue
+            readers = {n for n, _ in users[name] if self.result.lowered[n].kind is NodeKind.OP}
+            error = max((self._moved_by(self.result.lowered[n], name, whole) for n in sorted(readers)), default=0.0)
+            if not error <= tolerance:
+                found.append((node, value, error))
+        return found
+
+    @staticmethod
+    def _beside(node: Node, value: Tensor) -> Tensor:
+        """Where a value of whole tiles lies beside the op's own rows and columns."""
+        beside = torch.ones_like(value, dtype=torch.bool)
+        logical(node, beside)[...] = False
+        return beside
+
+    def _moved_by(self, reader: Node, name: str, value: Tensor) -> float:
+        """Relative error of what an op gives with `value` in place of what `name` gave."""
+        operands = [self.value(s) for s in reader.sources]
+        known = [x for x in operands if x is not None]
+        if len(known) != len(operands):
+            return 0.0
+        before = op_value(reader, known)
+        after = op_value(reader, [value if s == name else x for s, x in zip(reader.sources, known, strict=True)])
+        if before is None or after is None:
+            return 0.0
+        return relative_error(logical(reader, after), logical(reader, before))
+
     def lost_outputs(self, tolerance: float) -> list[str]:
         """Outputs that are not what their ops gave, as the host reads it."""
         lost = []
@@ -147,10 +185,12 @@ class NetlistRun:
             node = self.result.lowered.nodes.get(binding.name)
             stored = None if node is None else self.value(node.sources[0])
             popped = self.outputs.get(binding.name)
-            if node is None or stored is None or popped is None or not popped.is_floating_point():
+            if node is None or stored is None or popped is None:
                 continue
             plain_binding = dataclasses.replace(binding, tms=())
             expected = plain_binding.decode((stored if self.mode == "exact" else _converted(stored, node.df)).numpy())
+            if not popped.is_floating_point():
+                expected = expected.to(popped.dtype)
             if expected.numel() != popped.numel() or not relative_error(expected, popped) <= tolerance:
                 lost.append(binding.name)
         return lost
@@ -334,7 +374,9 @@ def output_costs(
         should = run.should(node)
         if should is None:
             continue
-        changed = reference.replaced({op.op: reference.values[op.op] + (run.got[op.op] - should)})
+        same = torch.zeros_like(should)  # infinities less themselves are none
+        off = torch.where(run.got[op.op] == should, same, run.got[op.op] - should)
+        changed = reference.replaced({op.op: reference.values[op.op] + off})
         reached = [(n, reference.values[n.name], changed[n.name]) for n in outputs if n.name in changed]
         share = max((relative_error(logical(n, a), logical(n, b)) for n, a, b in reached), default=0.0)
         # golden mode rounds no other results: what is lost there was lost by the host's conversion of what is read

@@ -249,9 +249,7 @@ class _Search:
             bool(self._eager)
             and self._eager.keys() == values.keys()
             and all(
-                e.is_floating_point()
-                and e.numel() == values[n].numel()
-                and relative_error(e, values[n].reshape(e.shape)) <= TOLERANCE["passed"]
+                e.numel() == values[n].numel() and relative_error(e, values[n].reshape(e.shape)) <= TOLERANCE["passed"]
                 for n, e in self._eager.items()
             )
         )
@@ -266,11 +264,8 @@ class _Search:
         wrong = [
             n
             for n, e in self._eager.items()
-            if e.is_floating_point()
-            and (
-                e.numel() != values[n].numel()
-                or relative_error(e.reshape(values[n].shape), values[n]) > self._tolerance_of_trace()
-            )
+            if e.numel() != values[n].numel()
+            or relative_error(e.reshape(values[n].shape), values[n]) > self._tolerance_of_trace()
         ]
         if not wrong:
             return None
@@ -307,8 +302,8 @@ class _Search:
     def lowered(self) -> _Found | None:
         """The lowered graph against the passed one, in tiles."""
         run = self._lowered
-        expected, outputs = _as_tiles(self._passed, run)
-        search = StageSearch(run, expected, outputs, TOLERANCE["lowered"], self._logical, self._filled)
+        expected, outputs, beyond = _as_tiles(self._passed, run)
+        search = StageSearch(run, expected, outputs, TOLERANCE["lowered"], self._logical, self._filled, beyond)
         return self._graph_verdict(search, "its lowering gives something else")
 
     def _logical(self, name: str, value: Tensor) -> Tensor:
@@ -333,6 +328,8 @@ class _Search:
         self.outputs = tuple(self._measured(search, n) for n in search.outputs)
         if not name:
             return None
+        if name in search.beyond and search.errors.get(name, 0.0) <= search.tolerance:
+            return _Found(name, nodes, None, f"{reason}: without the activation that it should have taken over")
         expected, got = search.known[name], search.run.values[name]
         view = self._logical(name, got) if search.run is self._lowered else got
         tile = first_tile(expected.double().numpy(), view.double().numpy()) if view.shape == expected.shape else None
@@ -360,6 +357,11 @@ class _Search:
             off, lost = run.misfits(TOLERANCE["netlist"]), run.lost_outputs(TOLERANCE["netlist"])
             if not lost and all(not e.relative_l2 > TOLERANCE["netlist"] for e in self.outputs):
                 off = [o for o in off if o[2] > _PLAIN]
+        filled = [] if off else run.misfilled(TOLERANCE["netlist"])
+        if filled:
+            node, _, error = filled[0]
+            text = f"what fills its tiles is not what it should be; what reads it is off by {error:.2g} for that"
+            return _Found(node.name, (node.name,), None, text)
         if off:
             errors = [op_error(self.result, run, self._lowered, node, value) for node, value, _ in off]
             self.ops = tuple(e for e in errors if e is not None)
@@ -459,22 +461,32 @@ def _of(op: OpError, reason: str) -> _Found:
 
 
 def _common(before: GraphRun, after: GraphRun) -> dict[str, Tensor]:
-    """Values of `before` for nodes of `after` that have the same name and shape, but for sizes of 1, and for the last
-    op of what a decomposition made of one."""
+    """Values of `before` for nodes of `after` of the same name, and for the last op of what a decomposition made of
+    one, as they lie there."""
     expected: dict[str, Tensor] = {}
     last: dict[str, str] = {}
     for node in after.order:
         if node.name in before.values and node.kind in (NodeKind.OP, NodeKind.OUTPUT):
-            value = before.values[node.name]
-            if _alike(value, after.values[node.name]) and value.is_floating_point():
-                expected[node.name] = value.reshape(after.values[node.name].shape)
+            value = _laid_as(before.values[node.name], after.values[node.name])
+            if value is not None:
+                expected[node.name] = value
         elif ".dc." in node.name:
             last[node.name.split(".dc.")[0]] = node.name
     for stem, name in last.items():
         whole = before.values.get(stem)
-        if whole is not None and stem not in after.values and _alike(whole, after.values[name]):
-            expected[name] = whole.reshape(after.values[name].shape)
+        value = None if whole is None or stem in after.values else _laid_as(whole, after.values[name])
+        if value is not None:
+            expected[name] = value
     return expected
+
+
+def _laid_as(value: Tensor, other: Tensor) -> Tensor | None:
+    """A value as another one of a graph after passes lies: with other sizes of 1, or, of images, their points as rows
+    and their channels as columns; None where it is neither. Where it may be both it is what is nearer."""
+    found = [value.reshape(other.shape)] if _alike(value, other) else []
+    if value.dim() == 4 and other.dim() and other.shape[-1] == value.shape[1] and value.numel() == other.numel():
+        found.append(value.permute(0, 2, 3, 1).reshape(other.shape))
+    return min(found, key=lambda v: relative_error(v, other), default=None)
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:
@@ -493,8 +505,9 @@ def _as_packed(passed: GraphRun, source: str, node: Node) -> Tensor | None:
     return value if value is None or not isinstance(node.op, HwOp) else packed(node.op, value)
 
 
-def _as_tiles(passed: GraphRun, lowered: GraphRun) -> tuple[dict[str, Tensor], list[str]]:
-    """Values of passed ops for the last lowered op that each became, as (z, R, C); and the producers of the outputs."""
+def _as_tiles(passed: GraphRun, lowered: GraphRun) -> tuple[dict[str, Tensor], list[str], dict[str, Tensor]]:
+    """Values of passed ops for the last lowered op that each became, as (z, R, C); the producers of the outputs; and
+    of ops behind which an activation of the passed graph has become no op of its own, the value after it."""
     last: dict[str, Node] = {}
     for node in lowered.order:
         if node.kind is NodeKind.OP and "source" in node.attrs:
@@ -513,4 +526,12 @@ def _as_tiles(passed: GraphRun, lowered: GraphRun) -> tuple[dict[str, Tensor], l
         if tuple(producer.shape[1:]) == collapse(tuple(value.shape)):
             expected[producer.name] = plain(value.reshape(producer.shape[1:]))
             outputs.append(producer.name)
-    return expected, outputs
+    beyond = {}
+    for passed_node in passed.order:
+        source = passed_node.sources[0] if len(passed_node.sources) == 1 else ""
+        if passed_node.kind is not NodeKind.OP or passed_node.name in last or source not in last:
+            continue
+        node, value = last[source], passed.values.get(passed_node.name)
+        if value is not None and tuple(node.shape[1:]) == collapse(tuple(value.shape)):
+            beyond[node.name] = plain(value.reshape(node.shape[1:]))
+    return expected, outputs, beyond
