@@ -161,6 +161,31 @@ def test_the_grid_takes_the_room_that_is_free(
         assert page.errors == []
 
 
+def test_why_here_and_memory_over_time_fit_beside_a_notebook(browser: Any, session: Session, shots: Path) -> None:
+    """Nothing of the table is beyond the dialog's edge, no words of the picture lie on others."""
+    name = next(iter(session.compile().placement.ops))
+    hub_of(session).select([])
+    with bare_page(browser, session, (540, 860), "light", {"height": 800}) as bare:
+        page = bare.page
+        bare.sees(f"{GRID} .tb-tile[data-tb-op='{name}']")
+        page.locator(f"{GRID} .tb-tile[data-tb-op='{name}']").click()
+        page.keyboard.press("w")
+        bare.sees(".tb-why-sentence")
+        page.screenshot(path=shots / "why_narrow.png")
+        dialog = page.locator(".tb-dialog:has(.tb-why-sentence)")
+        assert dialog.evaluate("e => e.scrollWidth - e.clientWidth") <= 1
+        page.keyboard.press("Escape")
+        page.locator("[data-tb-action=tab-memory]").click()
+        bare.sees("[data-tb-action=memory-time]")
+        page.locator("[data-tb-action=memory-time]").click()
+        bare.sees(".tb-time-lines svg")
+        page.screenshot(path=shots / "memory_time_narrow.png")
+        names = [box_of(e) for e in page.locator(".tb-time-lines .tb-time-name span").all()]
+        words = box_of(page.locator(".tb-time-box > p"))
+        assert len(names) == 2 and all(box["y"] + box["height"] <= words["y"] + 1 for box in names)
+        assert page.errors == []
+
+
 @pytest.mark.parametrize("size", [(1024, 700), (512, 640)], ids=["the width of 1024", "half of it"])
 def test_the_grid_is_in_sight_on_a_small_screen(
     browser: Any, session: Session, shots: Path, size: tuple[int, int]

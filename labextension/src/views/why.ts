@@ -109,7 +109,7 @@ export class WhyPanel {
     ], ''));
     this.dialog.body.replaceChildren(
       h('p', { class: 'tb-why-sentence' }, `Epoch ${r.epoch}: ${r.limits}`),
-      h('table', { class: 'tb-plain' },
+      h('table', { class: 'tb-plain tb-why-table' },
         h('thead', {}, h('tr', {}, ...head.map(([t, title], i) => h('th', { scope: 'col', title, class: i > 0 && i < 6 ? 'tb-right' : '' }, t)))), h('tbody', {}, chosen, ...others)),
       h('p', {}, r.picked),
       h('details', { class: 'tb-why-more' }, h('summary', {}, 'All that is known'), h('p', {}, r.text)),

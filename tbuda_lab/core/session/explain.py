@@ -251,7 +251,7 @@ def _against(placed: PlacedOps, op: str, table: LegalTable, size: tuple[int, int
     turned = size[::-1] if size[1] <= high and size[0] <= wide else size  # of a tall shape none, on a grid not so wide
     if not (table.starts(*size) or table.starts(*turned)):
         free = problem.cores - sum(int(problem.tables[o].rows["cores"][r]) for o, r in rows.items() if o != number)
-        return f"no free place of that size in the epoch ({free} cores without this op)"
+        return f"no free place of that size in the epoch ({quantity(free, 'core')} without this op)"
     if table.candidates.signature == problem.tables[number].signature:
         book = EdgeCompatibility(problem, segment.first, segment.last, {})
         book.rows = {o: r for o, r in rows.items() if o != number}

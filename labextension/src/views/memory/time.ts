@@ -88,7 +88,7 @@ function cells({ rows }: Band, most: number, wide: number, high: number, dark: b
 export function timePicture(ops: Ops, data: MemoryData, epoch: number, dark: boolean, pick: (epoch: number, core: number[]) => void): HTMLElement {
   const wide = WIDTH / Math.max(1, ops.epochs);
   const said: string[] = [];
-  const every = Math.max(1, Math.ceil(ops.epochs / 24));
+  const every = Math.max(1, Math.ceil(ops.epochs / (ops.epochs > 100 ? 14 : 24))); // numbers of three digits are wider
   const lines = overTime(ops, data).flatMap(one => {
     const height = HEIGHTS[one.name];
     const high = height / Math.max(1, one.rows.length);
