@@ -10,6 +10,7 @@ import { bringBy } from '../src/views/lazyview.js';
 import * as more from '../src/views/lazybundle.js';
 import { Overlays } from '../src/views/overlays.js';
 import type { Store } from '../src/views/store.js';
+import { frame } from './fixture.js';
 import { editsFrame, legalFrame, live, type LiveHost, ops, override } from './live.js';
 
 const key = (name: string, more: KeyboardEventInit = {}) => new KeyboardEvent('keydown', { key: name, bubbles: true, cancelable: true, ...more });
@@ -426,5 +427,33 @@ describe('gestures of the grid', () => {
     expect(host.sent.at(-1)).toEqual({ type: 'edit', do: 'many', label: 'two', edits });
     list.dispatchEvent(key('Escape'));
     expect(plane.querySelector('[data-tb-hint]')).toBeNull();
+  });
+
+  it('asks for suggestions again once the work is over that refused them', () => {
+    const status = (running: boolean) => host.say({ type: 'status', status: { ...store.status, running } });
+    status(true);
+    view.element.querySelector<HTMLElement>('[data-tb-action=suggest]')!.click();
+    host.say({ type: 'suggest', ok: false, text: 'The model is being compiled or run: wait until that ends.' });
+    const asked = () => host.sent.filter(message => message['type'] === 'suggest').length;
+    const [note, before] = [view.element.querySelector('.tb-suggestions .tb-note')!, asked()];
+    status(true);
+    expect([note.textContent, asked()]).toEqual(['The model is being compiled or run: wait until that ends.', before]);
+    status(false);
+    expect([note.textContent, asked()]).toEqual(['Searching for edits that save cycles …', before + 1]);
+  });
+
+  it('stays in the epoch that is looked at when a placement comes, and follows what was selected there', () => {
+    const last = ops.epochs - 1;
+    store.select([ops.name[ops.byEpoch[0]![0]!]!], 'test');
+    store.setEpoch(last);
+    store.put(frame('ops')); // what came of an edit of another op
+    expect(store.epoch).toBe(last);
+    store.select([ops.name[ops.byEpoch[last]![0]!]!], 'test');
+    store.put(frame('ops'));
+    expect(store.epoch).toBe(last);
+    store.select([], 'test');
+    store.setEpoch(0);
+    store.select([ops.name[ops.byEpoch[last]![0]!]!], 'elsewhere');
+    expect(store.epoch).toBe(last);
   });
 });

@@ -33,6 +33,8 @@ export class Suggestions {
   private at = 0;
   private on = false;
   private requested = false;
+  /** It was asked while a compile or run went on, and said no. */
+  private refused = false;
   private layer: SVGGElement | null = null;
   private plane: SVGGElement | null = null;
   private geometry: Geometry | null = null;
@@ -54,6 +56,11 @@ export class Suggestions {
       store.on('frame', key => {
         if (key === 'edits') this.refresh();
         else if (key === 'ops' && this.on) this.requested = false;
+      }),
+      store.on('status', () => {
+        if (!this.refused || store.status.running) return;
+        this.refused = this.requested = false;
+        this.refresh();
       }));
     this.refresh();
   }
@@ -88,6 +95,7 @@ export class Suggestions {
 
   private onMessage(message: Record<string, unknown>): void {
     if (!this.on) return;
+    this.refused = !message['ok'] && this.store.status.running;
     if (!message['ok']) {
       this.hints = [];
       this.note.textContent = String(message['text']);

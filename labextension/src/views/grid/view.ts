@@ -230,11 +230,13 @@ export class GridView {
     const frame = this.store.frames.get('ops');
     const netlist = this.store.frames.get('netlist');
     if (netlist && !this.text) this.text = NetlistText.of(netlist);
+    const seen = this.ops?.matcher.find(this.store.selection.names).map(op => this.ops!.epochOf(op)) ?? [];
+    const away = seen.length > 0 && !seen.includes(this.store.epoch); // another epoch was gone to: an edit there stays in sight
     this.ops = frame ? Ops.of(frame) : null;
     if (this.ops && this.store.epoch >= this.ops.epochs) this.store.setEpoch(Math.max(0, this.ops.epochs - 1));
     if (this.ops && this.store.chip !== null) this.alone(this.store.chip);
     this.render(true);
-    this.follow(true);
+    this.follow(!away);
   }
 
   // -- the menu --------------------------------------------------------------------------------------------------
