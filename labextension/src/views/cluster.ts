@@ -174,7 +174,7 @@ export class ClusterView {
       'aria-label': `epoch ${e}, ${short(ops.epochTimes[e]!)} cycles`, title: `epoch ${e}: ${ops.byEpoch[e]!.length} ops, ${short(ops.epochTimes[e]!)} cycles`
     }, String(e)))),
     h('div', { class: 'tb-chip-load', title: said }, h('i', { style: `width:${Math.min(100, 100 * share)}%;background:${paint.edge}` })),
-    h('div', { class: 'tb-chip-cycles' }, `${share >= 1 && all.length ? '▲ ' : ''}${said}`));
+    h('div', { class: 'tb-chip-cycles' }, said));
   }
 
   private links(chips: number[], spots: [number, number][], width: number, height: number): SVGSVGElement {

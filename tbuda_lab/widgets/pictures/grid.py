@@ -79,7 +79,6 @@ def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
     now = np.flatnonzero(c["epoch_temporal"] == temporal)
     on = {int(c["epoch_chip"][e]): int(e) for e in now}
     times = epoch_time(frame)
-    slowest = float(times[now].max())
     width = meta["cols"] * SMALL_W
     lies = {chip: rows_of(frame, SMALL_H, SMALL_STRIP, chip) for chip in meta["chips"]}
     high = max(height for _, _, height in lies.values())
@@ -94,10 +93,9 @@ def chips_svg(frame: Frame, epoch: int, per_row: int) -> str:
         x, y = place % per_row * (width + GAP) + GAP / 2, place // per_row * (high + HEAD + GAP) + HEAD
         number = on.get(chip)
         cycles = "rests" if number is None else f"epoch {number}, {short(float(times[number]))} cycles"
-        mark = "▲ " if number is not None and times[number] >= slowest else ""
         parts.append(
             f"<g transform='translate({x} {y})'><text y='-5' font-size='10.5' fill='#17202e'>"
-            f"<tspan font-weight='600'>chip {chip}</tspan> {mark}{cycles}</text><use href='#{cores}'/>"
+            f"<tspan font-weight='600'>chip {chip}</tspan> {cycles}</text><use href='#{cores}'/>"
         )
         if number is not None:
             ops = np.flatnonzero(c["op_epoch"] == number)

@@ -47,19 +47,17 @@ export function together(
   ops: Ops, epoch: number, drawing: SVGSVGElement, by: ColourBy, dark: boolean, perRow: number, words: Letters | null, choose: (epoch: number) => void
 ): HTMLElement {
   const time = ops.byEpoch.map((_, e) => e).filter(e => ops.ofEpoch('temporal', e) === ops.ofEpoch('temporal', epoch));
-  const slowest = Math.max(...time.map(e => ops.epochTimes[e]!));
   const box = h('div', { class: 'tb-together', 'data-tb-together': time.length, style: `grid-template-columns:repeat(${perRow},minmax(0,1fr))` });
   for (const chip of chipsOf(ops)) {
     const here = siblingOf(ops, epoch, chip);
     const current = here === epoch;
-    const limits = here >= 0 && ops.epochTimes[here]! >= slowest;
     const said = here < 0 ? 'rests' : `epoch ${here}, ${(words ? saidTime : shortTime)(ops.epochTimes[here]!, ops.clock)}`;
     box.append(h('figure', {
       class: current ? 'tb-chip-now' : here < 0 ? 'tb-chip-idle' : '', 'data-tb-figure': chip, 'data-tb-chip': current ? undefined : chip
     }, h('figcaption', {}, h('button', {
       class: 'tb-link', 'data-tb-action': 'chip-epoch', disabled: here < 0, 'aria-current': current ? 'true' : undefined,
       title: here < 0 ? 'no ops in this temporal epoch' : 'Show this epoch with its handles and links', onclick: () => choose(here)
-    }, `chip ${chip}`), h('span', {}, `${limits ? '▲ ' : ''}${said}`)),
+    }, `chip ${chip}`), h('span', {}, said)),
     current ? drawing : drawEpoch(ops, here, by, dark, undefined, false, words)));
   }
   return box;
