@@ -32,6 +32,10 @@ FELT = 0.03
 """Relative error of the outputs from which a fault is felt; clean ones stay below a hundredth."""
 
 
+MOST = 4
+"""Ops that one answer may stand for."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     fault: Fault
@@ -40,9 +44,10 @@ class Outcome:
 
     @property
     def right(self) -> bool:
-        """The stage, and the op itself, or one that the report says it cannot be told from."""
-        named = {self.report.op, *self.report.nodes}
-        return self.report.stage == self.fault.stage and self.fault.op in named
+        """The stage, and the op itself, or one of `MOST` that the report says it cannot be told from: a report that
+        stands for a whole graph names nothing."""
+        nodes = self.report.nodes if len(self.report.nodes) <= MOST else ()
+        return self.report.stage == self.fault.stage and self.fault.op in {self.report.op, *nodes}
 
     def __str__(self) -> str:
         text = f"{'right' if self.right else 'WRONG'} {self.ratio:5.2f} {self.fault.stage:8} {self.fault.op}"
