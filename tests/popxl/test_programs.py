@@ -629,8 +629,11 @@ def test_numpy_s_integers_are_whole_numbers() -> None:
                 "strides": ops.subsample(t, one + 1),
                 "joined": ops.concat([t, t], one),
                 "part": ops.split(t, one + 1, one)[1],
+                "parts": ops.split(t, np.array([1, 3]), 0)[1],
+                "array": ops.subsample(t, np.array([1, 2])),
             },
         )
     wanted = {"sum": x.sum(1), "slice": x[1:3], "strides": x[::2, ::2], "joined": np.hstack([x, x]), "part": x[:, 3:]}
+    wanted |= {"parts": x[1:], "array": x[:, ::2]}
     for name, value in wanted.items():
         np.testing.assert_array_equal(got[name], value)

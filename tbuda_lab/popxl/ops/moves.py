@@ -14,6 +14,7 @@ from tbuda_lab.popxl.kinds.moves import slices_of
 from tbuda_lab.popxl.ops.utils import (
     checked_axis,
     handle_negative_axis,
+    is_whole,
     need_tensor,
     one,
     tensors_of,
@@ -171,7 +172,7 @@ def slice_(t: Tensor, start: Ends = None, stop: Ends = None, step: Ends = None, 
 def subsample(t: Tensor, strides: int | Sequence[int]) -> Tensor:
     """Every so-manieth element along each dim. Raises `ValueError` for strides below 1 or of another number."""
     need_tensor("t", t)
-    steps = whole_numbers(strides, "subsample: strides") * (t.rank if hasattr(strides, "__index__") else 1)
+    steps = whole_numbers(strides, "subsample: strides") * (t.rank if is_whole(strides) else 1)
     steps += [1] * (t.rank - len(steps))
     if len(steps) != t.rank or any(s < 1 for s in steps):
         raise ValueError(f"subsample: a stride from 1 on for each of the {t.rank} dims, not {strides}")
@@ -222,7 +223,7 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
     own = checked_axis(t, axis, "split")
     size = t.shape[own]
     sizes = whole_numbers(splits, "split: splits")
-    if hasattr(splits, "__index__"):
+    if is_whole(splits):
         count = sizes[0]
         if count < 1 or size % count:
             raise ValueError(f"split: {size} elements cannot be {count} equal parts")

@@ -61,23 +61,29 @@ def handle_negative_axis(t: Tensor, axis: int) -> int:
     return axis + t.rank if axis < 0 else axis
 
 
+def is_whole(value: Any) -> bool:
+    """Whether it is one whole number, NumPy's too; an array of several is none."""
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return True
+
+
 def whole_number(value: Any, what: str) -> int:
-    """One whole number, NumPy's too. Raises `TypeError` for anything else."""
-    if not hasattr(value, "__index__"):
+    """One whole number. Raises `TypeError` for anything else."""
+    if not is_whole(value):
         raise TypeError(f"{what}: {value!r} is no whole number")
     return operator.index(value)
 
 
 def whole_numbers(value: Any, what: str) -> list[int]:
-    """One whole number or several, NumPy's too. Raises `TypeError` for anything else."""
-    try:
+    """One whole number or several. Raises `TypeError` for anything else."""
+    if is_whole(value):
         return [operator.index(value)]
-    except TypeError:
-        pass
-    try:
-        return [operator.index(one) for one in value]
-    except TypeError as error:
-        raise TypeError(f"{what}: {value!r} is no whole number, and no list of them") from error
+    if not isinstance(value, Iterable) or not all(map(is_whole, values := list(value))):
+        raise TypeError(f"{what}: {value!r} is no whole number, and no list of them")
+    return [operator.index(one) for one in values]
 
 
 def tensors_of(ts: Any, what: str) -> list[Tensor]:
@@ -208,6 +214,7 @@ __all__ = [
     "convert_optional_int64_list",
     "dtypes",
     "handle_negative_axis",
+    "is_whole",
     "make",
     "need_tensor",
     "one",
