@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tbuda_lab.cli import main
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.frames.measured_frame import measured_frame
 from tbuda_lab.core.measured import OTHER, kind_of, read_profile
@@ -156,8 +157,56 @@ def test_runs_of_a_trace_are_one_run_with_the_median_time() -> None:
     ]
     profile = read(table(rows))
     assert [(o.code, o.time, o.repeats) for o in profile.ops] == [("Matmul", 102, 3), ("Softmax", 52, 3)]
-    uneven = read(table(rows[:-1]))
-    assert len(uneven.ops) == 5 and uneven.findings[0].rule == "profile-replays"
+    uneven = read(table([*rows[:2], rows[0], *rows[2:]]))
+    assert len(uneven.ops) == 7 and uneven.findings[0].rule == "profile-replays"
+
+
+REPLAYS = [
+    row | {"METAL TRACE ID": 1, "METAL TRACE REPLAY SESSION ID": run, "DEVICE ID": device}
+    for run in (1, 2, 3)
+    for row in perceptron_rows()
+    for device in (0, 1)
+]
+
+
+@pytest.mark.parametrize(
+    "lost, kept",
+    [(1, {1: 3}), (2, {0: 3, 1: 3}), (3, {0: 3, 1: 2}), (7, {0: 1}), (8, {})],
+)
+def test_a_last_replay_that_ends_early_is_left_out(lost: int, kept: dict[int, int]) -> None:
+    """kept: by device how many ops its last run has, where it is not whole; a run of which nothing is left is none."""
+    profile = read(table(REPLAYS[:-lost]))
+    assert [o.time for o in profile.ops if o.device == 0] == [2500, 9000, 1500, 7000] and len(profile.ops) == 8
+    assert profile.total == 20_000 and {(o.device, o.repeats) for o in profile.ops} == {
+        (device, 2 if lost >= 7 or device in kept else 3) for device in (0, 1)
+    }
+    text = "the last of its 3 runs has {} of 4 ops; it is left out"
+    assert [(f.where, f.message) for f in profile.findings] == [
+        (f"run.csv, device {device}, trace 1", text.format(count)) for device, count in kept.items()
+    ]
+
+
+@pytest.mark.parametrize("back", range(4, 400, 13))
+def test_a_last_replay_may_be_cut_in_a_row(back: int) -> None:
+    """It may have lost shapes, or the trace that it is of."""
+    text = table(row for row in REPLAYS if row["DEVICE ID"] == 0)
+    profile = read(text[:-back])
+    assert [(o.time, o.repeats) for o in profile.ops] == [(time, 2) for time in (2500, 9000, 1500, 7000)]
+    assert "profile-replay-cut" in {f.rule for f in profile.findings}
+
+
+def test_a_replay_that_ends_early_is_told_beside_the_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(table(perceptron_rows()))
+    (tmp_path / "b.csv").write_text(table(REPLAYS[:-1]))
+    (tmp_path / "c.csv").write_text(table([REPLAYS[0], *REPLAYS]))
+    words = ["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    assert main([*words, "--fail-if-slower", "1%"]) == 0
+    text = capsys.readouterr().out
+    assert "As fast as before: 20,000 ns" in text and "the last of its 3 runs has 3 of 4 ops" in text
+    assert main(["diff", words[1], str(tmp_path / "c.csv"), "--fail-if-slower", "1%"]) == 2
+    assert "c.csv, device 0, trace 1: its 3 runs are not of the same ops" in capsys.readouterr().err
 
 
 def test_devices_that_run_the_same_count_once_with_the_slowest() -> None:

@@ -101,6 +101,7 @@ class _Reader:
         self.host_ops = 0
         self._section = ""
         self._whole = True
+        self._cut = False  # the last row
         self._counts: dict[str, int] = {}
         self._known: dict[Any, Any] = {}  # ops of a layer repeat: what is the same is one object
 
@@ -156,6 +157,7 @@ class _Reader:
                     text = f"a quotation mark takes {quantity(lines, 'line')} into one cell: what stood there is lost"
                     self.note(number, "profile-row", text, "close the quotation mark, or take it out")
                 if not self._whole and len(cells) < len(self.header):
+                    self._cut = True
                     cells[-1] = ""  # of "9000" it may be the "9"
                 self._row(cells, number, columns)
 
@@ -279,7 +281,7 @@ class _Reader:
         if self.host_ops:
             text = f"{self.host_ops:,} ops of the host have no time on the device"
             self.findings.append(Diagnostic("note", self.name, "profile-host", text, "they are left out"))
-        ops, findings = aggregate_replays(self.ops)
+        ops, findings = aggregate_replays(self.ops, self.name, self._cut)
         place = {op.row: at for at, op in enumerate(ops)}
         rows = [op.row for op in self.ops]
         marks = tuple(

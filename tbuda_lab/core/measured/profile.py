@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tbuda_lab.core.errors import Diagnostic
+from tbuda_lab.core.errors import Diagnostic, quantity
 from tbuda_lab.core.measured.op_codes import OTHER, group_of
 
 TILE = 32
@@ -201,11 +201,14 @@ def _slowest(runs: Sequence[MeasuredOp]) -> MeasuredOp:
     return max(runs, key=lambda op: op.duration)
 
 
-def aggregate_replays(ops: Sequence[MeasuredOp]) -> tuple[tuple[MeasuredOp, ...], list[Diagnostic]]:
+def aggregate_replays(
+    ops: Sequence[MeasuredOp], name: str, cut: bool = False
+) -> tuple[tuple[MeasuredOp, ...], list[Diagnostic]]:
     """Repeated runs of a captured trace as one: the median time by place in the trace, outliers left out.
 
-    Runs are told apart by (device, trace, replay session). Where the runs of a trace differ in length or in ops they
-    stay as they are, and a finding says so.
+    Runs are told apart by (device, trace, replay session). A last run that ends early is left out, and a finding says
+    so. Where the runs of a trace differ otherwise they stay as they are, which is a finding, too. name: of the file;
+    cut: its last row is not whole, so that the last op may have lost its shapes.
     """
     runs: dict[tuple[int, str], dict[str, list[int]]] = {}
     for at, op in enumerate(ops):
@@ -213,26 +216,44 @@ def aggregate_replays(ops: Sequence[MeasuredOp]) -> tuple[tuple[MeasuredOp, ...]
             runs.setdefault((op.device, op.trace), {}).setdefault(op.replay, []).append(at)
     merged: dict[int, MeasuredOp] = {}
     gone: set[int] = set()
-    findings = []
+    findings: list[Diagnostic] = []
     for (device, trace), replays in runs.items():
         lanes = list(replays.values())
         if len(lanes) < 2:
             continue
-        first = [ops[i].signature for i in lanes[0]]
-        if any([ops[i].signature for i in lane] != first for lane in lanes[1:]):
-            findings.append(
-                Diagnostic(
-                    "warning",
-                    f"device {device}, trace {trace}",
-                    "profile-replays",
-                    f"its {len(lanes)} runs are not of the same ops; they are not joined",
-                )
-            )
+
+        def note(rule: str, text: str, where: str = f"{name}, device {device}, trace {trace}") -> None:
+            findings.append(Diagnostic("warning", where, rule, text))
+
+        runs_text, first, last = quantity(len(lanes), "run"), lanes[0], lanes[-1]
+        early = _ends_early([ops[i] for i in last], [ops[i] for i in first], cut and last[-1] == len(ops) - 1)
+        whole = lanes[:-1] if early else lanes
+        signatures = [ops[i].signature for i in first]
+        if any([ops[i].signature for i in lane] != signatures for lane in whole[1:]):
+            note("profile-replays", f"its {runs_text} are not of the same ops; they are not joined")
             continue
-        for places in zip(*lanes, strict=True):
+        for places in zip(*whole, strict=True):
             merged[places[0]] = _joined([ops[i] for i in places])
             gone.update(places[1:])
+        if early:
+            gone.update(last)
+            note(
+                "profile-replay-cut", f"the last of its {runs_text} has {len(last)} of {len(first)} ops; it is left out"
+            )
+    if cut and merged and not (ops[-1].trace and ops[-1].replay) and ops[-2].replay:
+        gone.add(len(ops) - 1)
+        text = f"{ops[-1].code[:60]} lost the run that it is of; it is left out"
+        findings.append(Diagnostic("warning", f"{name}, row {ops[-1].row}", "profile-replay-cut", text))
     return tuple(merged.get(i, op) for i, op in enumerate(ops) if i not in gone), findings
+
+
+def _ends_early(run: Sequence[MeasuredOp], other: Sequence[MeasuredOp], cut: bool) -> bool:
+    """Whether a run is the other up to a place. cut: of its last op only the code is sure."""
+    sure = len(run) - cut
+    alike = all(a.signature == b.signature for a, b in zip(run[:sure], other, strict=False))
+    if cut:
+        return alike and len(run) <= len(other) and run[-1].code == other[sure].code
+    return alike and len(run) < len(other)
 
 
 def _joined(runs: Sequence[MeasuredOp]) -> MeasuredOp:
