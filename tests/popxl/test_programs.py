@@ -637,3 +637,59 @@ def test_numpy_s_integers_are_whole_numbers() -> None:
     wanted |= {"parts": x[1:], "array": x[:, ::2]}
     for name, value in wanted.items():
         np.testing.assert_array_equal(got[name], value)
+
+
+def _add_to_first(a: popxl.Tensor, b: popxl.Tensor) -> popxl.Tensor:
+    ops.add_(a, b)
+    return b * 1.0
+
+
+def _take_from_first(a: popxl.Tensor, b: popxl.Tensor) -> popxl.Tensor:
+    ops.add_(a, ops.fmod(b, popxl.constant(0.5)) * -1.0)  # a step of the host: a branch and no selection
+    return b * 2.0
+
+
+def _branches_change(
+    v: popxl.Tensor, x: popxl.Tensor, c: popxl.Tensor, first: Any, second: Any, operands: Any
+) -> popxl.Tensor:
+    """A conditional that may change each of its operands; operands: of the two graphs."""
+    one, two = operands
+    graphs = v.ir.create_graph(first, *one), v.ir.create_graph(second, *two)
+    site = ops.conditional_with_info(c, *graphs, one, two)
+    for t in dict.fromkeys((*one, *two)):
+        site.set_parent_input_modified(t)
+    return site.outputs[0]
+
+
+CHANGED: dict[str, tuple[Callable[..., Any], Callable[[np.ndarray, np.ndarray, bool], np.ndarray]]] = {
+    "one variable in both": (
+        lambda v, x, c: _branches_change(v, x, c, _add_to_first, _take_from_first, [(v, x), (v, x)]),
+        lambda v, x, truth: v + x if truth else v - np.fmod(x, 0.5)),
+    "both on the grid": (
+        lambda v, x, c: _branches_change(v, x, c, _add_to_first, lambda a, b: _add_to_first(a, -b), [(v, x), (v, x)]),
+        lambda v, x, truth: v + x if truth else v - x),
+    "parts of one variable": (
+        lambda v, x, c: _branches_change(
+            v, x, c, _add_to_first, _add_to_first,
+            [(ops.slice_(v, 0, 2), ops.slice(x, 0, 2)), (ops.slice_(v, 2, 4), ops.slice(x, 2, 4))]),
+        lambda v, x, truth: v + x * (np.arange(4) < 2 if truth else np.arange(4) >= 2)),
+    "a variable twice": (
+        lambda v, x, c: _branches_change(
+            v, x, c, _add_to_first, lambda a, b: _add_to_first(b, a), [(v, ops.slice(v, 3, None, -1)), (v, v)]),
+        lambda v, x, truth: v + v[::-1] if truth else v + v),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("truth", [True, False])
+@pytest.mark.parametrize("what", CHANGED)
+def test_both_branches_change_what_they_are_given(what: str, truth: bool) -> None:
+    """A variable that both branches change is changed by the one that runs."""
+    write, wanted = CHANGED[what]
+    rng = np.random.default_rng(9)
+    start, x = (rng.standard_normal(4).astype(np.float32) for _ in range(2))
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        v = popxl.variable(start)
+        write(v, popxl.variable(x), popxl.variable(np.array(truth)))
+        got = run(ir, {"v": v})["v"]
+    np.testing.assert_allclose(got, wanted(start, x, truth), atol=1e-6)

@@ -95,6 +95,11 @@ Place = Root | View
 Frame = dict[Tensor, Place]
 
 
+def _roots(place: Place) -> list[Root]:
+    """The roots that a place is elements of."""
+    return [place] if isinstance(place, Root) else [root for base in place.bases for root in _roots(base)]
+
+
 class Flattener:
     """Flattens the main graph of an Ir: `weights_in`, `main` and `weights_out` are its three programs."""
 
@@ -390,23 +395,31 @@ class Flattener:
         condition = self.place(op.inputs[0], frame).get()
         branches = []
         then_count = len(op.calls[0]._inputs)
-        modified = list(op.modifies)
-        befores = {k: self.place(op.inputs[k], frame).get() for k in modified}
+        roots = list(dict.fromkeys(root for k in op.modifies for root in _roots(self.place(op.inputs[k], frame))))
         for graph, first in ((op.calls[0], 1), (op.calls[1], 1 + then_count)):
-            inner: Frame = {t: Root(self.place(op.inputs[first + k], frame).get()) for k, t in enumerate(graph._inputs)}
+            own = {root: Root(root.get()) for root in roots}  # one of a tensor, however often the graph is given it
+            inner: Frame = {}
+            for k, t in enumerate(graph._inputs):
+                place = self.place(op.inputs[first + k], frame)
+                inner[t] = self._on(place, own) if first + k in op.modifies else Root(place.get())
 
-            def fill(graph: Graph = graph, inner: Frame = inner, first: int = first) -> None:
+            def fill(graph: Graph = graph, inner: Frame = inner, own: dict[Root, Root] = own) -> None:
                 self.run_ops(graph._ops, inner)
-                own = {first + k: t for k, t in enumerate(graph._inputs)}
                 self.block.results += [self.place(t, inner).get() for t in graph._outputs[: len(op.outputs)]]
-                self.block.results += [inner[own[k]].get() if k in own else befores[k] for k in modified]
+                self.block.results += [own[root].get() for root in roots]
 
             branches.append(self._inside(fill))
         outs = [Val(t.shape, t.dtype, label=t.id) for t in op.outputs]
-        outs += [Val(befores[k].shape, befores[k].dtype) for k in modified]
+        outs += [Val(root.val.shape, root.val.dtype) for root in roots]
         tokens = frozenset(token for b in branches for i in b.all_instrs() for token in i.tokens)
         self.block.instrs.append(Instr("If", {}, [condition], outs, op, tokens=tokens, blocks=tuple(branches)))
         for t, val in zip(op.outputs, outs, strict=False):
             frame[t] = Root(val)
-        for k, val in zip(modified, outs[len(op.outputs) :], strict=True):
-            self.place(op.inputs[k], frame).put(val)
+        for root, val in zip(roots, outs[len(op.outputs) :], strict=True):
+            root.put(val)
+
+    def _on(self, place: Place, roots: dict[Root, Root]) -> Place:
+        """A place as it is on other roots."""
+        if isinstance(place, Root):
+            return roots[place]
+        return View(self, place.kind, place.attrs, [self._on(b, roots) for b in place.bases], place.shape, place.form)
