@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +14,7 @@ from torch import nn
 
 from tbuda_lab.cli import main
 from tbuda_lab.core.errors import InputError, TbudaError, UnknownDevice
-from tbuda_lab.core.measured import read_profile
+from tbuda_lab.core.measured import MeasuredProfile, read_profile
 from tbuda_lab.core.measured.kernels import dump_kernels, packaged_kernels
 from tbuda_lab.core.measured.match import Step, align, match_profile
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
@@ -307,6 +310,75 @@ def test_two_profiles_are_compared_and_gated(tmp_path: Path, capsys: pytest.Capt
     assert main(["diff", str(before), str(after), "--fail-if-slower", "5%"]) == 1
     assert main(["diff", str(before), str(after), "--fail-if-slower", "20%"]) == 0
     assert main(["diff", str(before), str(tmp_path / "netlist.yaml")]) == 2
+
+
+WIDE = [(8, 16), (16, 24), (24, 48), (48, 64)]
+"""(inner, columns) of the products of a small model."""
+
+
+def widths(scale: int, sizes: Sequence[tuple[int, int]] = WIDE) -> list[tuple[int, int]]:
+    return [(k * scale, n * scale) for k, n in sizes]
+
+
+def products(rows: int, sizes: Sequence[tuple[int, int]], device: int = 0) -> list[dict[str, Any]]:
+    return [op("Matmul", 9000, [(rows, k), (k, n)], (rows, n), **{"DEVICE ID": device}) for k, n in sizes]
+
+
+@pytest.mark.parametrize(
+    "rows, hint",
+    [
+        (products(64, widths(8)), False),
+        (products(128, widths(8)), True),  # another batch or length
+        (products(32, widths(8)), True),
+        ([r for device in (0, 1) for r in products(64, [(k, n // 2) for k, n in widths(8)], device)], True),
+        ([*products(64, widths(8)[:3]), *products(64, [(384, 480)])], False),  # another head
+    ],
+)
+def test_a_run_of_another_batch_length_or_number_of_devices_is_of_this_model(
+    rows: list[dict[str, Any]], hint: bool
+) -> None:
+    module = nn.Sequential(*[nn.Linear(k, n) for k, n in widths(8)])
+    overlay = Session(module, torch.randn(1, 64, 64), "n150").load_profile(profile_of(rows))
+    assert len(overlay.match.pairs) == 4 and ("another batch or length" in str(overlay)) == hint
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        widths(12),
+        widths(6),
+        widths(16),
+        [(64, 128), (128, 160), (160, 320), (320, 448)],
+        [(k, n + 32) for k, n in widths(8)],
+    ],
+    ids=["half as wide again", "narrower", "twice", "all but one", "other columns"],
+)
+@pytest.mark.parametrize("rows", [64, 128])
+def test_a_profile_of_the_same_layers_with_other_weights_is_of_another_model(
+    rows: int, sizes: list[tuple[int, int]]
+) -> None:
+    session = Session(nn.Sequential(*[nn.Linear(k, n) for k, n in widths(8)]), torch.randn(1, 64, 64), "n150")
+    profile = profile_of(products(rows, sizes))
+    assert len(match_profile(profile, session.trace()).pairs) > 2
+    with pytest.raises(
+        InputError, match=r"another model: [34] of the [34] products .* weights of another size: Matmul_. "
+    ):
+        session.load_profile(profile)
+    assert session.measured is None
+
+
+def test_a_convolution_of_other_channels_is_of_another_model() -> None:
+    module = nn.Sequential(nn.Conv2d(32, 64, 3, padding=1), nn.Conv2d(64, 96, 3, padding=1))
+    session = Session(module, torch.randn(1, 32, 8, 8), "n150")
+
+    def run(*channels: int) -> MeasuredProfile:
+        sizes = itertools.pairwise((32, *channels))
+        rows = [op("Conv2dDeviceOperation", 9000, [(1, 1, 64, c), (9 * c, n)], (1, 1, 64, n)) for c, n in sizes]
+        return profile_of(rows)
+
+    assert len(session.load_profile(run(64, 96)).match.pairs) == 2
+    with pytest.raises(InputError, match=r"2 of the 2 products .* weights of another size"):
+        session.load_profile(run(96, 128))
 
 
 def without_a_time(time: float | str) -> str:

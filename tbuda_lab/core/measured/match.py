@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tbuda_lab.core.errors import quantity
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.measured.op_codes import group_of
-from tbuda_lab.core.measured.profile import MeasuredOp, MeasuredProfile
+from tbuda_lab.core.measured.profile import TILE, MeasuredOp, MeasuredProfile
 
 F32 = npt.NDArray[np.float32]
 
@@ -109,13 +109,15 @@ _UNLIKE = {  # kinds of one group that stand for each other: what it costs
 @dataclasses.dataclass(frozen=True)
 class Step:
     """One op of either side as alignments see it. shape: of its result, without leading ones; inner: of a product, the
-    length that is summed over; volume: elements of the result."""
+    length that is summed over; volume: elements of the result; weights: of a product what batch and length do not
+    change, (inner, columns), 0 for what is not known, and () where a model has no parameter there."""
 
     name: str
     kind: str
     shape: tuple[int, ...]
     inner: int = 0
     section: str = ""
+    weights: tuple[int, ...] = ()
 
     @property
     def group(self) -> str:
@@ -129,12 +131,14 @@ class Step:
 @dataclasses.dataclass(frozen=True)
 class Pair:
     """An op of the profile and one of the model; cost 0 where kind and shape agree, up to 1. same_shape: False where
-    the profile says another shape of its result."""
+    the profile says another shape of its result; same_weights: of a product with a parameter whether that has the
+    profile's size, None where either does not say it."""
 
     measured: MeasuredOp
     op: str
     cost: float
     same_shape: bool = True
+    same_weights: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,21 +238,27 @@ def graph_steps(graph: Graph) -> list[Step]:
         if node.sources and all(s in fixed for s in node.sources):
             fixed.add(node.name)
             continue
-        steps.append(_graph_step(graph, node))
+        steps.append(_graph_step(graph, node, fixed))
     return steps
 
 
-def _graph_step(graph: Graph, node: Node) -> Step:
+def _graph_step(graph: Graph, node: Node, fixed: set[str]) -> Step:
     assert node.op is not None
     kind = _KINDS.get(node.op.type, "")
     if not kind:
         kind = "binary" if len(node.sources) == 2 else "unary" if len(node.sources) == 1 else "other"
     inner = 0
+    weights: tuple[int, ...] = ()
+    operand = graph[node.sources[1]] if len(node.sources) > 1 else None
     if kind == "matmul":
         inner = graph[node.sources[0]].shape[-1]
-    elif kind == "conv" and len(node.sources) > 1:
-        inner = math.prod(graph[node.sources[1]].shape[1:])
-    return Step(node.name, kind, _core(node.shape), inner, node.origin.module)
+        weights = (inner, node.shape[-1])
+    elif kind == "conv" and operand is not None:
+        inner = math.prod(operand.shape[1:])
+        weights = (0, operand.shape[0])  # on the device its channels may be padded
+    if operand is None or operand.name not in fixed:
+        weights = ()
+    return Step(node.name, kind, _core(node.shape), inner, node.origin.module, weights)
 
 
 def profile_steps(ops: Sequence[MeasuredOp]) -> list[Step]:
@@ -259,7 +269,9 @@ def profile_steps(ops: Sequence[MeasuredOp]) -> list[Step]:
         inner = op.inputs[0].shape[-1] if op.kind == "matmul" and op.inputs else 0
         if op.kind == "conv" and len(op.inputs) > 1:
             inner = op.inputs[1].shape[-2]
-        steps.append(Step(op.name, op.kind, _core(shape), inner, op.section))
+        known = op.kind in ("matmul", "conv") and op.inputs and op.outputs
+        weights = (inner if op.kind == "matmul" else 0, shape[-1]) if known else ()
+        steps.append(Step(op.name, op.kind, _core(shape), inner, op.section, weights))
     return steps
 
 
@@ -283,17 +295,29 @@ def _match_runs(profile: MeasuredProfile, ops: Sequence[MeasuredOp], steps: list
     aligned, cost = align(measured, steps)
     partner = {i: (j, c) for i, j, c in aligned}
     pairs, alone = [], []
+    devices = len(profile.devices)
     for at, op in enumerate(ops):
         if at % length in partner:
             j, c = partner[at % length]
-            shape = measured[at % length].shape
-            pairs.append(Pair(op, steps[j].name, c, not shape or shape == steps[j].shape))
+            step = measured[at % length]
+            weights = _same_weights(step.weights, steps[j].weights, devices)
+            pairs.append(Pair(op, steps[j].name, c, not step.shape or step.shape == steps[j].shape, weights))
         else:
             alone.append(op)
     used = {j for j, _ in partner.values()}
     missing = tuple(s.name for j, s in enumerate(steps) if j not in used)
     # runs that the model does not repeat cost what they leave over; runs that it does cost nothing more
     return Match(profile, tuple(pairs), tuple(alone), missing, runs, cost)
+
+
+def _same_weights(measured: tuple[int, ...], model: tuple[int, ...], devices: int) -> bool | None:
+    """Whether sizes agree, those of the profile perhaps padded to tiles, or of a part of several devices."""
+    if not measured or not model:
+        return None
+    return all(
+        not a or not b or any(a * parts in (b, -(-b // TILE) * TILE) for parts in range(1, devices + 1))
+        for a, b in zip(measured, model, strict=True)
+    )
 
 
 def align(left: Sequence[Step], right: Sequence[Step]) -> tuple[list[tuple[int, int, float]], float]:

@@ -52,6 +52,7 @@ class Measured:
                 f"{profile.name} is a profile of another model: {matched} of its {len(heavy)} products "
                 f"have a partner in {self._state.name!r}; tbuda_lab.widgets.open_profile shows it alone"
             )
+        self._need_weights(found)
         if not found.times():
             raise InputError(
                 f"{profile.name}: none of its {quantity(len(found.pairs), 'op')} that {self._state.name!r} has was "
@@ -66,6 +67,21 @@ class Measured:
             raise
         self._state.events.emit("measured", result)
         return result
+
+    def _need_weights(self, found: Match) -> None:
+        """Raises `InputError` where most products have weights of another size: another batch or length of the same
+        model has the same."""
+        known = [p for p in found.pairs if p.same_weights is not None]
+        other = [p for p in known if not p.same_weights]
+        if 2 * len(other) > len(known):
+            graph = self._compiles.trace()
+            mine = "x".join(map(str, graph[graph[other[0].op].sources[1]].shape))
+            raise InputError(
+                f"{found.profile.name} is a profile of another model: {len(other)} of the {len(known)} products that "
+                f"have a partner in {self._state.name!r} have weights of another size: {other[0].measured.name} "
+                f"(row {other[0].measured.row}) is {other[0].measured.shape_text}, and {other[0].op} has {mine}; "
+                "tbuda_lab.widgets.open_profile shows it alone"
+            )
 
     def overlay(self) -> MeasuredOverlay:
         """See `Session.measured`; compiles what is not compiled yet. Raises `InputError` where no profile is loaded."""
