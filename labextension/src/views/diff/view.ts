@@ -95,12 +95,12 @@ function row(data: DiffData, times: Times, op: number): HTMLElement {
 }
 
 /** What the model takes more or less beyond the rows: with it they add up to the change of the model. */
-function rest(data: DiffData): HTMLElement | string {
+function rest(data: DiffData, times: Times): HTMLElement | string {
   const [of, cycles] = data.rest;
   if (!cycles) return '';
   const tone = cycles > 0 ? ' tb-worse' : ' tb-better';
   return h('tr', { 'data-tb-rest': cycles }, h('td', {}, of), ...['', '', ''].map(() => h('td', {})), h('td', { class: `tb-right${tone}` }, change(cycles)),
-    ...['', '', ''].map(() => h('td', {})));
+    ...['', '', '', ...(times ? OWN : [])].map(() => h('td', {})));
 }
 
 function change(delta: number): string {
@@ -348,7 +348,7 @@ export class DiffView {
     const times = opTimes(this.store.frames.get('measured'));
     const none = h('p', { class: 'tb-diff-same' }, data.changed.length ? 'No op of the classes shown differs.' : 'No op differs.');
     this.list.replaceChildren(
-      ops.length ? h('table', { class: 'tb-list' }, h('thead', {}, head(data, times, this.sorting, sort)), h('tbody', {}, ...ops.slice(0, ROWS).map(op => row(data, times, op)), rest(data))) : none,
+      ops.length ? h('table', { class: 'tb-list' }, h('thead', {}, head(data, times, this.sorting, sort)), h('tbody', {}, ...ops.slice(0, ROWS).map(op => row(data, times, op)), rest(data, times))) : none,
       ops.length > ROWS ? h('p', { class: 'tb-diff-same' }, `and ${ops.length - ROWS} more`) : '',
       queues(data) ?? '');
     this.mark(false);
