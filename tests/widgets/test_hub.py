@@ -336,6 +336,17 @@ def test_progress_never_runs_backwards_within_a_work() -> None:
     assert board.message()["done"] == 0.0
 
 
+def test_numbers_of_placing_never_go_down_within_a_compile() -> None:
+    """A model is begun to be placed once for every way of fusing that is tried: only what is made once has a number."""
+    session = Session(*encoder(3), "n150", cache=False)
+    told: list[str] = []
+    session.on("detail", lambda stage, text: told.append(text) if stage == "place" else None)
+    session.compile()
+    shares = [int(text.split()[-2]) for text in told if text.endswith("%")]
+    assert any("choosing epochs" in text for text in told)
+    assert shares and shares == sorted(shares), told
+
+
 def test_what_fails_between_two_stages_has_a_red_stage() -> None:
     """An override that is refused before candidates are made."""
     board = StatusBoard(("trace", "passes", "balance"))

@@ -120,7 +120,7 @@ export class StageBar {
     const last = now ?? status.stages.filter(stage => stage.state === 'done').at(-1);
     const spent = status.stages.reduce((n, stage) => n + (stage.state === 'done' ? (stage.seconds ?? 0) : 0), 0);
     const state = now ? 'running' : status.stages.some(stage => stage.state === 'cancelled') ? 'cancelled' : last ? 'done' : 'pending';
-    const words = now ? now.name : state === 'cancelled' ? 'Cancelled' : last ? (DONE[last.name] ?? 'Compiled') : 'Not compiled';
+    const words = now ? now.name : state === 'cancelled' ? 'Cancelled' : last ? (DONE[last.name] ?? (status.running ? last.name : 'Compiled')) : 'Not compiled';
     this.summary.className = `tb-stage-summary tb-step tb-${state}`;
     this.summary.setAttribute('aria-expanded', String(this.opened));
     this.summary.replaceChildren(h('span', { class: 'tb-dot', 'aria-hidden': 'true' }, GLYPH[state]), words,

@@ -279,7 +279,7 @@ class Pipeline:
     def _begin(self, front: FrontEndResult, options: CompileOptions, clock: Clock) -> StartedPlacement:
         with clock.stage("balance"):
             models = self.models(front, Request(options), clock)
-        progress, costs = self._progress(clock), self._cost(options)
+        progress, costs = self._progress(clock, share=False), self._cost(options)  # begun again for another fusing
         stage = functools.partial(clock.stage, "place")
         return begin(front.lowered, models, self.device, options, clock.cancel, progress, costs, stage)
 
@@ -289,12 +289,12 @@ class Pipeline:
         costs: CostCache = self._costs.get_or(key, lambda: CostCache(self.device, options))
         return costs
 
-    def _progress(self, clock: Clock) -> Callable[[float, str], None]:
-        """What the placer calls to say how far it is."""
+    def _progress(self, clock: Clock, *, share: bool = True) -> Callable[[float, str], None]:
+        """What the placer calls to say how far it is. share: with a number, which goes up only of what is done once."""
 
         def tell(part: float, what: str) -> None:
             clock.report("place", part)
-            clock.stop_or_tell("place", f"{what}, {100 * part:.0f} %")
+            clock.stop_or_tell("place", f"{what}, {100 * part:.0f} %" if share else what)
 
         return tell
 

@@ -341,6 +341,8 @@ class Hub:
             self.edit_controller.first = False
         verified = (checks for of, checks in self._verified_results if of is result)  # undo comes back to it
         self.comparisons = next(verified, [])
+        if self.board.running:
+            self._detail("check", "the times of all epochs")
         self.publish(
             [
                 self.session.frames.ops(result),  # where the ops stand first; all that goes with it behind
