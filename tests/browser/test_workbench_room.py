@@ -161,6 +161,25 @@ def test_the_grid_takes_the_room_that_is_free(
         assert page.errors == []
 
 
+def test_beside_a_notebook_the_graph_is_there_before_the_grid(browser: Any, shots: Path) -> None:
+    """What is traced is seen while the grid has nothing to show yet; then the grid takes its place."""
+    session = Session(*encoder(2), "n150", name="early")
+    hub = hub_of(session)
+    with bare_page(browser, session, (540, 860), "light", {"height": 800}) as bare:
+        page = bare.page
+        session.compile(upto="traced")
+        hub.publish([session.frames.graph("traced")])
+        bare.sees(f"{GRAPH} [data-tb-op]")
+        expect(page.locator(GRAPH)).to_be_visible()
+        expect(page.locator(GRID)).to_be_hidden()
+        page.screenshot(path=shots / "graph_first_narrow.png")
+        session.verify()
+        bare.sees(f"{GRID} .tb-cores")
+        expect(page.locator(GRAPH)).to_be_hidden()
+        expect(page.locator(GRID)).to_be_visible()
+        assert page.errors == []
+
+
 def test_why_here_and_memory_over_time_fit_beside_a_notebook(browser: Any, session: Session, shots: Path) -> None:
     """Nothing of the table is beyond the dialog's edge, no words of the picture lie on others."""
     name = next(iter(session.compile().placement.ops))
