@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.cli.diff import percentage
 from tbuda_lab.cli.target import load_target, read_settings
-from tbuda_lab.core.errors import Cancelled, InputError
+from tbuda_lab.core.errors import Cancelled, InputError, quantity
 
 if TYPE_CHECKING:
     from tbuda_lab.core.explore import Trial
+    from tbuda_lab.core.explore.store import Record
     from tbuda_lab.core.session.explore import Explore
 
 EPILOG = """\
@@ -116,7 +117,14 @@ def run_explore(arguments: argparse.Namespace) -> int:
 
     if arguments.fail_if_slower is not None and arguments.check is None:
         raise InputError("--fail-if-slower needs --check DIR: the exploration to compare with")
+    before = None
+    if arguments.check is not None:  # before anything is compiled
+        from tbuda_lab.core.explore import read
+
+        before = read(arguments.check)
     exploration = _open(arguments)
+    if before is not None:
+        _refuse_other_model(exploration, before, arguments.check)
     exploration.on_change(_tell())
     try:
         exploration.run()
@@ -135,7 +143,7 @@ def run_explore(arguments: argparse.Namespace) -> int:
 
         write_explore_page(exploration.folder, arguments.html, arguments.keep_old)
     print(table(exploration, arguments.keep_old))
-    slower = _check(exploration, arguments) if arguments.check is not None else False
+    slower = _check(exploration, before, arguments) if before is not None else False
     return int(slower or has_crash(exploration.trials))
 
 
@@ -158,6 +166,11 @@ def _open(arguments: argparse.Namespace) -> Explore:
         session = Session(target.module, target.inputs, name=target.name, cache=not arguments.no_cache)
         session.source = plan.source
         return Explore.resume(session, folder, engine, **settings)
+    if not folder.exists() and ":" not in arguments.target and folder.suffix != ".onnx":
+        raise InputError(
+            f"{arguments.target}: there is no such folder; give that of an exploration, or a model: FILE.py:FUNCTION, "
+            "FILE.onnx"
+        )
     axes, sets = _axes(arguments)
     if arguments.out is None:
         raise InputError("--out DIR is missing: the folder of the results")
@@ -314,19 +327,29 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
-def _check(exploration: Explore, arguments: argparse.Namespace) -> bool:
-    """Print what differs from another exploration; whether a point is worse than allowed."""
-    from tbuda_lab.core.explore import check, read
+def _refuse_other_model(exploration: Explore, before: Record, folder: Path) -> None:
+    """Raises `InputError` where a folder to compare with is of another model."""
+    from tbuda_lab.core.explore import read
+
+    own = read(exploration.folder).header["model"]
+    if before.header["model"] != own:
+        exploration.close()
+        raise InputError(
+            f"{folder} explores {before.header['model']}, {exploration.folder} {own}: give a folder of the same model"
+        )
+
+
+def _check(exploration: Explore, before: Record, arguments: argparse.Namespace) -> bool:
+    """Print what differs from another exploration; whether a point is worse than allowed. Raises `InputError` where no
+    point is in both."""
+    from tbuda_lab.core.explore import check
 
     objective = exploration.plan.objectives[0]
-    before, own = read(arguments.check), read(exploration.folder)
-    if before.header["model"] != own.header["model"]:
-        raise InputError(
-            f"{arguments.check} explores {before.header['model']}, {exploration.folder} {own.header['model']}: "
-            "give a folder of the same model"
-        )
     trials = [*before.trials.values(), *before.stale]
     changes = check(trials, exploration.trials, objective)
+    differ = sum(change.before != change.after for change in changes)
+    points = quantity(len(changes), "point")
+    print(f"{points} compared with {arguments.check}: {objective.number} differs at {differ or 'none'}")
     for change in changes:
         if change.before != change.after:
             share = "" if abs(change.slower) == float("inf") else f" ({100 * change.slower:+.2f} % worse)"

@@ -32,6 +32,7 @@ BAD = {
     "a time": (["--batches", "1", "--objective", "compile_s", "--sampler", "tpe"], "a time of this machine"),
     "two places": (["--batches", "1", "--workers", "2", "--scheduler", "tcp://127.0.0.1:9"], "give one of them"),
     "check": (["--batches", "1", "--fail-if-slower", "3%"], "needs --check"),
+    "nothing to check": (["--batches", "1", "--check", "nobody"], "nobody/explore.jsonl cannot be read"),
 }
 
 
@@ -43,6 +44,21 @@ def test_a_command_that_is_wrong_writes_nothing(case: str, tmp_path: Path, capsy
     error = capsys.readouterr().err.strip()
     assert message in error and error.count("\n") == 0
     assert not (tmp_path / "out" / "explore.jsonl").exists()
+
+
+def test_a_folder_that_is_not_there_is_no_empty_space(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explore", "build/nowhere"]) == 1
+    error = capsys.readouterr().err.strip()
+    assert "build/nowhere: there is no such folder" in error and error.count("\n") == 0
+
+
+def test_another_model_is_not_compared_with_and_nothing_is_compiled(
+    undisturbed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--batches", "1", "--check", str(undisturbed), "--out", str(tmp_path / "out")]
+    assert main(["explore", tiny_model(tmp_path), *words]) == 1
+    assert "give a folder of the same model" in capsys.readouterr().err
+    assert not read(tmp_path / "out").trials
 
 
 def contents(folder: Path) -> dict[str, bytes]:
