@@ -693,3 +693,26 @@ def test_both_branches_change_what_they_are_given(what: str, truth: bool) -> Non
         write(v, popxl.variable(x), popxl.variable(np.array(truth)))
         got = run(ir, {"v": v})["v"]
     np.testing.assert_allclose(got, wanted(start, x, truth), atol=1e-6)
+
+
+@pytest.mark.parametrize(("turns", "carried"), [(1, False), (3, False), (3, True), (0, False)])
+def test_a_loop_changes_an_operand_that_is_said_to_be_modified(turns: int, carried: bool) -> None:
+    """Without inputs by reference: the call says it."""
+    x, start = (np.random.default_rng(6).standard_normal((2, 4))[k].astype(np.float32) for k in range(2))
+    ir = popxl.Ir()
+    with ir.main_graph, popxl.in_sequence():
+        total, t = popxl.variable(start), popxl.variable(x)
+
+        def body(a: popxl.Tensor, b: popxl.Tensor) -> popxl.Tensor:
+            ops.add_(b, a)
+            return a * 2.0
+
+        graph = ir.create_graph(body, t, total)
+        site = ops.repeat_with_info(graph, turns, t, total)
+        site.set_parent_input_modified(total)
+        if carried:
+            site.set_parent_input_modified(t)
+        got = run(ir, {"total": total, "t": t, "out": site.outputs[0]})
+    np.testing.assert_allclose(got["total"], start + x * (2**turns - 1), rtol=1e-6)
+    np.testing.assert_allclose(got["out"], x * 2**turns, rtol=1e-6)
+    np.testing.assert_allclose(got["t"], x * 2**turns if carried else x, rtol=1e-6)

@@ -21,6 +21,12 @@ class RepeatSiteInfo(CallSiteInfo):
     def _extra(self) -> int:
         return 2
 
+    def _modify(self, operands: list[int]) -> None:
+        """The loop calls a graph that calls the program's: what that does is done to the operands of both."""
+        super()._modify(operands)
+        (call,) = self._op.calls[0]._ops
+        call.modifies = tuple(sorted({*call.modifies, *(k - self._extra for k in operands)}))
+
 
 def repeat_with_info(
     graph: Graph,
