@@ -7,6 +7,7 @@ import io
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,50 @@ def read(text: str):
         ("UpsampleOperation", "upsample"),
         ("TypecastDeviceOperation", "typecast"),
         ("SliceWriteDeviceOperation", "slice_write"),
+        ("aten::addmm", "matmul"),
+        ("aten::mm", "matmul"),
+        ("aten::bmm", "matmul"),
+        ("aten::baddbmm", "matmul"),
+        ("aten::linear", "matmul"),
+        ("aten::_scaled_mm", "matmul"),
+        ("aten.addmm.default", "matmul"),
+        ("addmm", "matmul"),
+        ("mm", "matmul"),
+        ("volta_sgemm_128x64_nn", "matmul"),
+        ("ampere_bf16_s16816gemm_bf16_128x128", "matmul"),
+        ("void gemv2T_kernel_val<int, float>", "matmul"),
+        ("aten::add_", "binary"),
+        ("aten::sub", "binary"),
+        ("aten::rsub", "binary"),
+        ("aten::masked_fill_", "binary"),
+        ("aten::rsqrt", "unary"),
+        ("aten::abs", "unary"),
+        ("aten::_softmax", "softmax"),
+        ("aten::native_layer_norm", "norm"),
+        ("aten::linalg_vector_norm", "reduce"),
+        ("aten::sum", "reduce"),
+        ("aten::amax", "reduce"),
+        ("aten::t", "transpose"),
+        ("aten::cat", "concat"),
+        ("aten::select", "slice"),
+        ("aten::index_select", "gather"),
+        ("aten::as_strided", "reshape"),
+        ("aten::_to_copy", "copy"),
+        ("aten::copy_", "copy"),
+        ("aten::empty", "fill"),
+        ("aten::_convolution", "conv"),
+        ("aten::mkldnn_convolution", "conv"),
+        ("sm80_xmma_fprop_implicit_gemm_f32", "conv"),
+        ("aten::_scaled_dot_product_flash_attention", "attention"),
+        ("aten::max_pool2d_with_indices", "pool"),
+        ("Memcpy HtoD (Pinned -> Device)", "copy"),
+        ("Memset (Device)", "fill"),
+        ("vectorized_elementwise_kernel<4, GeluFunctor>", "unary"),
+        ("vectorized_elementwise_kernel<4, FillFunctor>", "fill"),
+        ("vectorized_elementwise_kernel<4>", "binary"),
+        ("layer", OTHER),
+        ("Model.forward", OTHER),
+        ("aten::zzyzx", OTHER),
         ("Zzyzx", OTHER),
         ("", OTHER),
     ],
@@ -400,3 +445,106 @@ def test_traces_of_chrome(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InputError, match="t"):
             read_profile(path)
+
+
+def span(name: str, begin: float, duration: float, **more: Any) -> dict[str, Any]:
+    return {"ph": "X", "name": name, "ts": begin, "dur": duration, "pid": 1, "tid": 1} | more
+
+
+def begins(name: str, at: float) -> dict[str, Any]:
+    return {"ph": "B", "name": name, "ts": at, "pid": 1, "tid": 1}
+
+
+def ends(at: float) -> dict[str, Any]:
+    return {"ph": "E", "ts": at, "pid": 1, "tid": 1}
+
+
+NESTED = {
+    "modules": (
+        [span("Model.forward", 0, 100), span("layer", 1, 90), span("matmul", 2, 5), span("add", 8, 1)],
+        [("matmul", 5000), ("binary", 1000)],
+    ),
+    "an operator of others": (
+        [span("aten::linear", 0, 10), span("aten::t", 1, 1), span("aten::addmm", 3, 6), span("aten::copy_", 4, 1)],
+        [("transpose", 1000), ("matmul", 6000)],
+    ),
+    "what it moves belongs to it": (
+        [span("aten::layer_norm", 0, 9), span("aten::native_layer_norm", 0, 9), span("aten::empty", 1, 2)],
+        [("norm", 9000)],
+    ),
+    "moves within a move": ([span("aten::reshape", 0, 9), span("aten::copy_", 2, 4)], [("copy", 4000)]),
+    "in the order of the file's end": (
+        [span("aten::mm", 2, 5), span("layer", 1, 9), span("Model.forward", 0, 20)],
+        [("matmul", 5000)],
+    ),
+    "begins and ends": (
+        [begins("layer", 0), begins("matmul", 1), ends(4), begins("softmax", 5), ends(6), ends(9)],
+        [("matmul", 3000), ("softmax", 1000)],
+    ),
+    "rounded ends": ([span("layer", 0, 10), span("aten::mm", 0, 10.0004)], [("matmul", 10000.4)]),
+    "one behind the other": ([span("mm", 0, 5), span("add", 5, 2), span("mm", 7, 5)], None),
+    "side by side": ([span("mm", 0, 9, tid=1), span("add", 1, 2, tid=2)], [("matmul", 9000), ("binary", 2000)]),
+    "of two processes": ([span("mm", 0, 9, pid=1), span("add", 1, 2, pid=2)], [("matmul", 9000), ("binary", 2000)]),
+    "overlapping": ([span("mm", 0, 9), span("add", 5, 9)], [("matmul", 9000), ("binary", 9000)]),
+    "a graphics card": (
+        [
+            span("aten::mm", 0, 10, cat="cpu_op"),
+            span("cudaLaunchKernel", 3, 1, cat="cuda_runtime"),
+            span("sgemm", 4, 3, cat="kernel", pid=0, tid=7),
+        ],
+        [("matmul", 3000)],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NESTED)
+def test_each_moment_of_a_thread_counts_once(case: str, tmp_path: Path) -> None:
+    events, ops = NESTED[case]
+    expected = ops or [(kind_of(e["name"]), 1000 * e["dur"]) for e in events]
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    profile = read_profile(tmp_path / "t.json")
+    assert [o.kind for o in profile.ops] == [kind for kind, _ in expected]
+    assert [o.time for o in profile.ops] == pytest.approx([time for _, time in expected])
+    left_out = len([e for e in events if e["ph"] != "E"]) - len(profile.ops)
+    assert bool(left_out) == bool(profile.findings) and {f.severity for f in profile.findings} <= {"note"}
+
+
+EVENTS = [span("mm", 10 * k, 5, args={"of": "a\u00fcb", "list": [1, {"deep": [2]}]}) for k in range(4)]
+
+
+@pytest.mark.parametrize("top", [True, False], ids=["list", "object"])
+def test_a_trace_cut_anywhere_keeps_its_whole_events(top: bool, tmp_path: Path) -> None:
+    """A list at the top that lacks its end alone is legal."""
+    path = tmp_path / "t.json"
+    encoded = [json.dumps(event, ensure_ascii=False).encode() for event in EVENTS]
+    text = (b"[" if top else b'{"displayTimeUnit": "ns", "traceEvents": [') + b", ".join(encoded)
+    ends_at = [text.index(event) + len(event) for event in encoded]
+    end = b"]" if top else b"]}"
+    for cut in range(1, len(text) + len(end)):
+        path.write_bytes((text + end)[:cut])
+        kept = sum(cut >= at for at in ends_at)
+        if not kept:
+            with pytest.raises(InputError, match=r"t\.json"):
+                read_profile(path)
+            continue
+        profile = read_profile(path)
+        assert [(o.kind, o.time) for o in profile.ops] == [("matmul", 5000)] * kept
+        (finding,) = profile.findings
+        between = top and (text + end)[:cut].rstrip(b", ").endswith(b"}}") and cut - ends_at[kept - 1] <= 2
+        assert finding.rule == ("profile-open" if between else "profile-event")
+        assert bool(profile.gaps) == (not between)
+    path.write_bytes(text + end)
+    assert not read_profile(path).findings
+
+
+def test_spans_without_an_end_and_more_events_than_are_read_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps([span("mm", 0, 5), begins("softmax", 6)]))
+    profile = read_profile(path)
+    assert [f.where for f in profile.gaps] == ["t.json, event 2"] and len(profile.ops) == 1
+    monkeypatch.setattr("tbuda_lab.core.measured.trace_json.MOST_EVENTS", 3)
+    path.write_text(json.dumps(EVENTS))
+    profile = read_profile(path)
+    assert len(profile.ops) == 3 and "first 3 of 4 events" in profile.gaps[0].message

@@ -256,7 +256,7 @@ def _graph_step(graph: Graph, node: Node, fixed: set[str]) -> Step:
     elif kind == "conv" and operand is not None:
         inner = math.prod(operand.shape[1:])
         weights = (0, operand.shape[0])  # on the device its channels may be padded
-    if operand is None or operand.name not in fixed:
+    if operand is None or operand.name not in fixed or "transpose" in node.op.type or "rows" in node.op.type:
         weights = ()
     return Step(node.name, kind, _core(node.shape), inner, node.origin.module, weights)
 

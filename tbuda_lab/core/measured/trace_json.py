@@ -1,57 +1,171 @@
 """Reads traces in Chrome's JSON form (chrome://tracing, Perfetto, torch's profiler, and our own `tbuda export trace`).
 
-Complete events ("X") and pairs of "B" and "E" become ops, in the order of their begin. Of our own traces only the
-computation counts, not the waiting, and an op has the median of its inputs.
+Complete events ("X") and pairs of "B" and "E" become ops, in the order of their begin. Where spans of a thread lie in
+each other, each moment counts once: the innermost span that computes does, with what it moves within, and not those
+around it. A file may be cut anywhere: what stands before is read. Of our own traces only the computation counts, not
+the waiting, and an op has the median of its inputs.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tbuda_lab.core.errors import Diagnostic, InputError
-from tbuda_lab.core.files import bounded_text, parse_json
-from tbuda_lab.core.measured.op_codes import kind_of
-from tbuda_lab.core.measured.profile import OUTLIER_NS, MeasuredOp, MeasuredProfile
+from tbuda_lab.core.errors import Diagnostic, InputError, quantity
+from tbuda_lab.core.files import bounded_bytes, parse_json, unique_names
+from tbuda_lab.core.measured.op_codes import group_of, kind_of
+from tbuda_lab.core.measured.profile import INCOMPLETE, OUTLIER_NS, MeasuredOp, MeasuredProfile
 
 LARGEST = 256 << 20
 MOST_EVENTS = 2_000_000
 _NOP = re.compile(r"_nop_\d+$")
 """Ends the name of a copy that the compiler adds to an op."""
+_MOVES = ("move", "other")
+"""Groups of ops that are part of another op where they lie in one."""
+_SLACK = 1e-3  # us: begins and durations are rounded
+_BETWEEN = re.compile(r"[\s,]*")
+_ON_CARD = ("kernel", "gpu_memcpy", "gpu_memset")
 _NOT_OPS = ("epoch", "wait", "__metadata", "user_annotation")
 
 
 def read_trace(path: Path) -> MeasuredProfile:
     """The ops of a trace. Raises `InputError` for a file that is no trace or holds no op."""
-    data = parse_json(bounded_text(path, LARGEST, "is no trace"), path.name)
+    text = _text(path)
+    findings: list[Diagnostic] = []
+    try:
+        data = parse_json(text, path.name)
+    except InputError as error:
+        damaged = isinstance(error.__cause__, json.JSONDecodeError)
+        data = _readable(text, path.name, findings) if damaged else None
+        if not data:
+            raise
     events = data.get("traceEvents") if isinstance(data, dict) else data
     if not isinstance(events, list):
         raise InputError(f'{path.name}: a trace has a list of events, in "traceEvents" or at the top')
-    return trace_profile(events[:MOST_EVENTS], path.name)
+    if len(events) > MOST_EVENTS:
+        more = f"only the first {MOST_EVENTS:,} of {len(events):,} events are read"
+        findings.append(Diagnostic("warning", path.name, "profile-rows", more, "trace fewer runs"))
+    return trace_profile(events[:MOST_EVENTS], path.name, findings)
 
 
-def trace_profile(events: list[Any], name: str) -> MeasuredProfile:
-    """As `read_trace`, of events that are read already."""
-    findings: list[Diagnostic] = []
-    spans = sorted(_spans(events, name, findings), key=lambda s: (s[0], s[2]))
-    ours = any(isinstance(s[4].get("cycles"), int) and "op" in s[4] for s in spans)
-    ops = _own_ops(spans) if ours else _foreign_ops(spans)
+def _text(path: Path) -> str:
+    """A character that is cut at the end is left out."""
+    data = bounded_bytes(path, LARGEST, "is no trace")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data":
+            return data[: error.start].decode("utf-8-sig")
+        raise InputError(f"{path.name} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}") from error
+
+
+def _readable(text: str, name: str, findings: list[Diagnostic]) -> list[Any]:
+    """The events of a file that is no whole JSON, up to where it is none. A list at the top may lack its end."""
+    top = re.match(r"\s*\[", text)
+    begin = top or re.search(r'"traceEvents"\s*:\s*\[', text)
+    events: list[Any] = []
+    if begin is None:
+        return events
+    decoder, at = json.JSONDecoder(object_pairs_hook=unique_names), begin.end()
+    while True:
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+        if at == len(text) or text[at] == "]":
+            break
+        try:
+            event, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        events.append(event)
+    if at == len(text) and top:
+        lost = Diagnostic(
+            "note", name, "profile-open", "its list of events has no end", "it may be cut between two events"
+        )
+    else:
+        where = f"{name}, event {len(events) + 1}"
+        lost = Diagnostic(
+            "warning", where, "profile-event", "the file is cut here, or no JSON; what follows is left out"
+        )
+    findings.append(lost)
+    return events
+
+
+def trace_profile(events: list[Any], name: str, findings: Sequence[Diagnostic] = ()) -> MeasuredProfile:
+    """As `read_trace`, of events that are read already. findings: of the reading."""
+    found = list(findings)
+    spans = sorted(_spans(events, name, found), key=lambda s: (s.begin, s.name))
+    ours = any(isinstance(s.args.get("cycles"), int) and "op" in s.args for s in spans)
+    ops = _own_ops(spans) if ours else _foreign_ops(_once(spans, name, found))
     if not ops:
-        raise InputError(f"{name}: none of its {len(events)} events is a computation with a time", findings[:20])
-    return MeasuredProfile(name, "trace" if ours else "chrome", tuple(ops), tuple(findings[:200]), rows=len(events))
+        raise InputError(f"{name}: none of its {len(events)} events is a computation with a time", found[:20])
+    found.sort(key=lambda f: f.rule not in INCOMPLETE)  # many odd events hide none that is lost
+    return MeasuredProfile(name, "trace" if ours else "chrome", tuple(ops), tuple(found[:200]), rows=len(events))
 
 
-Span = tuple[float, float, str, int, dict[str, Any]]
-"""Begin and duration in us, name, process, arguments."""
+class _Span(NamedTuple):
+    """begin and duration: us; event: its number in the file; lane: process and thread; on_card: of a graphics card."""
+
+    begin: float
+    duration: float
+    name: str
+    process: int
+    args: dict[str, Any]
+    event: int
+    lane: tuple[str, str]
+    on_card: bool = False
 
 
-def _spans(events: Iterable[Any], name: str, findings: list[Diagnostic]) -> Iterable[Span]:
-    open_: dict[tuple[Any, Any], list[tuple[float, str, dict[str, Any]]]] = {}
+def _once(spans: list[_Span], name: str, findings: list[Diagnostic]) -> list[_Span]:
+    """Of spans of which some lie in others those that count each moment once; where a graphics card ran, its own."""
+    card = [s for s in spans if s.on_card]
+    if card and len(card) < len(spans):
+        text = f"{quantity(len(spans) - len(card), 'span')} of the host around the card's"
+        findings.append(Diagnostic("note", name, "profile-host", text, "left out of sums"))
+    lanes: dict[tuple[str, str], list[_Span]] = {}
+    for span in card or spans:
+        lanes.setdefault(span.lane, []).append(span)
+    kept = {span.event for lane in lanes.values() for span in _innermost(lane)}
+    if nested := len(card or spans) - len(kept):
+        text = f"{quantity(nested, 'span')} around others or within an op: each moment counts once"
+        findings.append(Diagnostic("note", name, "profile-nested", text, "left out"))
+    return [s for s in spans if s.event in kept]
+
+
+def _innermost(lane: list[_Span]) -> list[_Span]:
+    """Of one thread's spans the ops: what computes and holds nothing that does, and what else lies in none of these and
+    holds nothing."""
+    spans = sorted(lane, key=lambda s: (s.begin, -s.duration))
+    computes = [group_of(kind_of(s.name)) not in _MOVES for s in spans]
+    parents: list[int] = []
+    around: list[int] = []
+    for at, span in enumerate(spans):
+        while around and span.begin + span.duration > spans[around[-1]].begin + spans[around[-1]].duration + _SLACK:
+            around.pop()
+        parents.append(around[-1] if around else -1)
+        around.append(at)
+    holds, deeper = [False] * len(spans), [False] * len(spans)
+    for at in reversed(range(len(spans))):
+        if parents[at] >= 0:
+            holds[parents[at]] = True
+            deeper[parents[at]] |= computes[at] or deeper[at]
+    covered = [False] * len(spans)
+    for at, parent in enumerate(parents):
+        whole = computes[at] and not deeper[at]
+        covered[at] = whole or (parent >= 0 and covered[parent])
+    return [
+        span
+        for at, span in enumerate(spans)
+        if not (parents[at] >= 0 and covered[parents[at]]) and (covered[at] or not holds[at])
+    ]
+
+
+def _spans(events: Iterable[Any], name: str, findings: list[Diagnostic]) -> Iterable[_Span]:
+    open_: dict[tuple[str, str], list[_Span]] = {}
     for at, event in enumerate(events):
         if not isinstance(event, dict) or event.get("ph") not in ("X", "B", "E"):
             continue
@@ -74,12 +188,16 @@ def _spans(events: Iterable[Any], name: str, findings: list[Diagnostic]) -> Iter
             continue
         elif event["ph"] == "X":
             assert duration is not None
-            yield begin, duration, title, process, args
+            on_card = str(event.get("cat", "")).lower() in _ON_CARD
+            yield _Span(begin, duration, title, process, args, at + 1, lane, on_card)
         elif event["ph"] == "B":
-            open_.setdefault(lane, []).append((begin, title, args))
+            open_.setdefault(lane, []).append(_Span(begin, 0.0, title, process, args, at + 1, lane))
         elif open_.get(lane):
-            start, started, own = open_[lane].pop()
-            yield start, max(0.0, begin - start), started, process, own
+            span = open_[lane].pop()
+            yield span._replace(duration=max(0.0, begin - span.begin))
+    for span in (s for spans in open_.values() for s in spans):
+        where = f"{name}, event {span.event}"
+        findings.append(Diagnostic("warning", where, "profile-event", f"{span.name[:60]} has no end; it is left out"))
 
 
 def _number(value: Any) -> float | None:
@@ -87,13 +205,13 @@ def _number(value: Any) -> float | None:
     return float(value) if good else None
 
 
-def _own_ops(spans: list[Span]) -> list[MeasuredOp]:
+def _own_ops(spans: list[_Span]) -> list[MeasuredOp]:
     """By op the median over inputs of what its kernel took, in the order in which ops begin."""
     times: dict[tuple[str, int], dict[Any, float]] = {}
-    for _, duration, title, process, args in spans:
-        op = str(args.get("op", title))[:200]
-        by_input = times.setdefault((op, process), {})
-        by_input[args.get("input")] = by_input.get(args.get("input"), 0.0) + duration * 1e3
+    for span in spans:
+        op, given = str(span.args.get("op", span.name))[:200], span.args.get("input")
+        by_input = times.setdefault((op, span.process), {})
+        by_input[given] = by_input.get(given, 0.0) + span.duration * 1e3
     return [
         MeasuredOp(
             op,
@@ -108,17 +226,16 @@ def _own_ops(spans: list[Span]) -> list[MeasuredOp]:
     ]
 
 
-def _foreign_ops(spans: list[Span]) -> list[MeasuredOp]:
+def _foreign_ops(spans: list[_Span]) -> list[MeasuredOp]:
     counts: dict[str, int] = {}
     ops = []
-    for at, (_, duration, title, process, _args) in enumerate(spans):
+    for span in spans:
+        title, time = span.name, span.duration * 1e3
         if not title:
             continue
-        counts[title] = counts.get(title, 0) + 1
-        time = duration * 1e3
+        counts[title] = count = counts.get(title, 0) + 1
+        outlier = time > OUTLIER_NS
         ops.append(
-            MeasuredOp(
-                f"{title}_{counts[title]}", title, kind_of(title), at + 1, time, process, outlier=time > OUTLIER_NS
-            )
+            MeasuredOp(f"{title}_{count}", title, kind_of(title), span.event, time, span.process, outlier=outlier)
         )
     return ops
