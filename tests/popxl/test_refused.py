@@ -175,6 +175,12 @@ WRITTEN: dict[str, Case] = {
         lambda ir: ops.call_with_info(graph(ir, ops.relu, ones(2)), ones(2)).parent_output(-1), 1, IndexError, "no -1"),
     "digits below none": (lambda ir: ops.print_tensor(ones(2), digits=-1), 1, ValueError, "digits is from 0 on"),
     "an option that there is not": (lambda ir: popxl.options(format=1), 1, TypeError, "no option format; there"),
+    "a gradient that there is not": (
+        lambda ir: popxl.transforms.autodiff(graph(ir, lambda a, b: a * 2.0, ones(2), ones(2))), 1,
+        popxl.popart_exception, "no gradient flows from '.*mul_out' to '.*b': leave it out of grads_required"),
+    "gradients from nothing": (
+        lambda ir: popxl.transforms.autodiff(graph(ir, ops.relu, ones(2)), grads_provided=[]), 1,
+        popxl.popart_exception, "from no outputs to '.*t'"),
     "gradients of what is no graph": (
         lambda ir: popxl.transforms.autodiff(ones(2)), 1, TypeError, "of a graph, not of Variable"),  # type: ignore[arg-type]
     "gradients by what is no tensor": (

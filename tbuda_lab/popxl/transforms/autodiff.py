@@ -215,7 +215,8 @@ class _Maker:
                         continue
                     raise popart_exception(
                         f"autodiff of graph {self.forward.id!r}: no gradient flows from "
-                        f"{', '.join(p.id for p in self.provided)} to {t.id!r}"
+                        f"{', '.join(repr(p.id) for p in self.provided) or 'no outputs'} to {t.id!r}: leave it out of "
+                        "grads_required"
                     )
                 self.graph._outputs.append(self._total(t))
                 self.info._outs.append(ExpectedConnection._make(ExpectedConnectionType.FwdGrad, t))
