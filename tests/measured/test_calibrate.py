@@ -21,7 +21,7 @@ from tbuda_lab.core.measured.kernels import (
     packaged_kernels,
 )
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
-from tests.measured.files import op, table
+from tests.measured.files import op, signpost, table
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "measured.md"
 START, COMPUTE, DRAM = 2000.0, 1.4, 1.5
@@ -119,6 +119,33 @@ def test_one_run_under_two_names_is_refused() -> None:
     """A file that is left out of the fit would stay in it."""
     with pytest.raises(InputError, match=r"a\.csv and b\.csv hold the same ops"):
         calibrate_kernels([profile("a.csv", 1), profile("c.csv", 2), profile("b.csv", 1)])
+
+
+ROWS = [op("Matmul", 4000.5 + 900 * k, [(32 * k, 64), (64, 64)], (32 * k, 64)) for k in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "rows, said",
+    [
+        ([signpost("begin"), *ROWS], "one.csv and two.csv hold the same ops and times"),
+        ([*ROWS[:1], signpost("middle"), *ROWS[1:]], "hold the same ops and times"),
+        (ROWS[::-1], "hold the same ops and times"),
+        (ROWS * 2, "hold the same ops and times"),
+        ([row | {"CORE COUNT": 9, "GLOBAL CALL COUNT": 7} for row in ROWS], "hold the same ops and times"),
+        ([*ROWS, op("Matmul", "", [(32, 64), (64, 64)], (32, 64))], "hold the same ops and times"),
+        ([*ROWS, op("Softmax", 900, [(32, 64)], (32, 64))], "one.csv: all its ops and times are in two.csv"),
+        (ROWS[:2], "two.csv: all its ops and times are in one.csv"),
+        ([*ROWS[:2], op("Matmul", 6701, [(96, 64), (64, 64)], (96, 64))], ""),  # one other time: another run
+        ([*ROWS[:2], op("Matmul", 6700.5, [(96, 64), (64, 96)], (96, 96))], ""),  # one other shape
+    ],
+)
+def test_a_file_with_all_that_another_measured_is_refused(rows: list[dict[str, object]], said: str) -> None:
+    files = [read_ops_perf_text(table(r), name) for r, name in ((ROWS, "one.csv"), (rows, "two.csv"))]
+    if said:
+        with pytest.raises(InputError, match=said):
+            calibrate_kernels(files)
+    else:
+        assert calibrate_kernels(files).files == ("one.csv", "two.csv")
 
 
 def test_the_order_of_the_files_changes_nothing() -> None:

@@ -50,11 +50,10 @@ class _Run:
 
 def calibrate_kernels(profiles: Sequence[MeasuredProfile], name: str = "ttnn") -> KernelTable:
     """The table fitted to all profiles, with errors on profiles left out. Raises `InputError` where nothing can be
-    fitted: fewer than one op with a time, shapes and cores; and for two profiles of the same ops and times, of which
-    one would not be left out of the fit."""
+    fitted: fewer than one op with a time, shapes and cores; and for two profiles of which one has all ops and times
+    of the other, whatever rows stand between: it would not be left out of the fit."""
     for one, other in itertools.combinations(profiles, 2):
-        if one.ops == other.ops:
-            raise InputError(f"{one.name} and {other.name} hold the same ops and times; give one of them")
+        _need_different(one, other)
     runs = [runs_of(p) for p in profiles]
     everything = [run for each in runs for run in each]
     if not everything:
@@ -87,6 +86,23 @@ def calibrate_kernels(profiles: Sequence[MeasuredProfile], name: str = "ttnn") -
         tuple(p.name for p in profiles),
         tuple(row for row in (total, *table) if not math.isnan(row[2])),
         tuple(dict.fromkeys(machine_of(p.arch).arch for p in profiles)),
+    )
+
+
+def _need_different(one: MeasuredProfile, other: MeasuredProfile) -> None:
+    """Raises `InputError` where one of two profiles measured nothing that the other has not."""
+    mine, theirs = _measured(one), _measured(other)
+    if mine and mine == theirs:
+        raise InputError(f"{one.name} and {other.name} hold the same ops and times; give one of them")
+    for few, many, part in ((one, other, mine < theirs), (other, one, theirs < mine)):
+        if part and _measured(few):
+            raise InputError(f"{few.name}: all its ops and times are in {many.name}; give one of them")
+
+
+def _measured(profile: MeasuredProfile) -> frozenset[tuple[object, ...]]:
+    """(kind, shapes, time) of its ops that have one."""
+    return frozenset(
+        (op.kind, tuple(t.shape for t in (*op.inputs, *op.outputs)), op.time) for op in profile.ops if op.measurement
     )
 
 
