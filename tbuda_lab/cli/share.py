@@ -82,13 +82,15 @@ def run_bisect(arguments: argparse.Namespace) -> int:
     from tbuda_lab.core.session.find_error.report import WORTH
 
     try:
+        if arguments.ops < 0:
+            raise InputError(f"--ops {arguments.ops}: ops to list are 0 or more")
         session = open_session(arguments, read_request(arguments))
         report = session.find_error(mode=arguments.mode, goldens=arguments.goldens, min_pcc=arguments.pcc)
     except TbudaError as error:
         print(f"tbuda: {type(error).__name__}: {error}", file=sys.stderr)
         return 2
     print(report)
-    worst = sorted(report.ops, key=lambda op: -op.isolated.relative_l2)[: max(0, arguments.ops)]
+    worst = sorted(report.ops, key=lambda op: -op.isolated.relative_l2)[: arguments.ops]
     if worst:
         print(f"{'op':56} {'own':>9} {'accumulated':>12} {'pcc':>9} {'largest':>10} {'ulps':>9}")
     for op in worst:

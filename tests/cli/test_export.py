@@ -83,6 +83,7 @@ IDLE = {
         "--arch n150: of netlists alone",
     ),
     "no edits to share": (["share", "MODEL", "--edits", "0"], "1 edit or more"),
+    "ops to list": (["bisect", "MODEL", "--ops", "-3"], "--ops -3: ops to list are 0 or more"),
     "no time to search": (["share", "MODEL", "--seconds", "0"], "more than 0 seconds"),
 }
 

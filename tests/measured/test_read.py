@@ -6,18 +6,19 @@ import csv
 import io
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tbuda_lab.cli import main
-from tbuda_lab.core.errors import InputError
+from tbuda_lab.core.errors import InputError, UnknownDevice
 from tbuda_lab.core.frames.measured_frame import measured_frame
 from tbuda_lab.core.measured import OTHER, kind_of, read_profile
 from tbuda_lab.core.measured.attributes import read_facts
 from tbuda_lab.core.measured.match import align, profile_steps
-from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
+from tbuda_lab.core.measured.ops_perf import TIMES, read_ops_perf_text
 from tbuda_lab.core.session import Session
 from tests.measured.files import op, perceptron_rows, signpost, table
 
@@ -192,6 +193,74 @@ def test_the_time_per_core_counts_where_it_is_filled_and_slips_of_the_clock_are_
         "run.csv, row 3": "profile-outlier",
         "run.csv, row 4": "profile-time",
     }
+
+
+PER_CORE, KERNEL, FIRMWARE = TIMES
+
+
+@pytest.mark.parametrize(
+    "per_core, kernel, firmware, time",
+    [
+        (8000, 9000, 9500, 8000),
+        ("", 9000, 9500, 9000),
+        (0, 9000, 9500, 9000),
+        (0, 0, 9500, 9500),
+        ("0.0", "", "", None),
+        (0, 0, 0, None),
+        ("-", 9000, "", 9000),
+    ],
+)
+def test_a_time_of_0_is_none(per_core: object, kernel: object, firmware: object, time: float | None) -> None:
+    text = table([op("Matmul", kernel, **{PER_CORE: per_core}), op("Softmax", 7)])
+    lines = [f"{line},{cell}" for line, cell in zip(text.split("\r\n"), (FIRMWARE, firmware, ""), strict=False)]
+    profile = read("\n".join(lines))
+    assert [o.time for o in profile.ops] == [time, 7]
+    assert [f.where for f in profile.findings] == (["run.csv, row 2"] if time is None else [])
+
+
+@pytest.mark.parametrize(
+    "above, delimiter, told",
+    [
+        ("sep=,\n", ",", False),
+        ("sep=;\r\n", ";", False),
+        ('"sep=\t"\n', "\t", False),
+        ("Report of run 5\n\n", ",", True),
+        ("Run;of;5;November\n" * 3, ",", True),
+        ("\n\n", ",", False),
+        ("\ufeffa title\n", ",", True),
+    ],
+)
+def test_what_stands_above_the_names_of_the_columns(above: str, delimiter: str, told: bool) -> None:
+    """Rows are counted from the top of the file."""
+    rows = list(csv.reader(io.StringIO(table([*perceptron_rows(), op("Matmul", "oops")]))))
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=delimiter).writerows(rows)
+    profile = read(above + stream.getvalue())
+    assert [o.time for o in profile.ops] == [2500, 9000, 1500, 7000, None]
+    head = above.count("\n")
+    assert [o.row for o in profile.ops] == [head + k for k in (2, 3, 4, 5, 6)]
+    wheres = [f.where for f in profile.findings]
+    assert wheres == ["run.csv, row 1"] * told + [f"run.csv, row {head + 6}"] * 2
+
+
+def test_a_title_without_end_is_no_profile() -> None:
+    with pytest.raises(InputError, match=r"run\.csv, row 1: a profile has the columns"):
+        read("title\n" * 21 + WHOLE)
+
+
+@pytest.mark.parametrize("row", [0, 2])
+def test_a_machine_that_nobody_knows_is_named_with_its_row(
+    row: int, mlp: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [r | {"DEVICE ARCH": "quasar" if k >= row else ""} for k, r in enumerate(perceptron_rows())]
+    (tmp_path / "run.csv").write_text(table(rows))
+    where = f"run.csv, row {row + 2}, column 'DEVICE ARCH': no machine for profiles of 'quasar'; there are wormhole_b0"
+    with pytest.raises(UnknownDevice, match=re.escape(where)):
+        mlp.load_profile(tmp_path / "run.csv")
+    assert main(["calibrate", "--profile", str(tmp_path / "run.csv")]) == 1
+    assert where in capsys.readouterr().err
+    mixed = read(table([*rows, *perceptron_rows()]))
+    assert mixed.arch == "" and "'quasar' (row" in mixed.findings[-1].message
 
 
 def test_runs_of_a_trace_are_one_run_with_the_median_time() -> None:

@@ -16,8 +16,8 @@ from tbuda_lab.core.measured.kernels import (
     Machine,
     bounds_of,
     features,
-    machine_of,
     packaged_kernels,
+    profile_machine,
 )
 from tbuda_lab.core.measured.overlay import MeasuredOverlay
 
@@ -120,7 +120,7 @@ def layer_of(module: str) -> str:
 def _machine(profile: MeasuredProfile) -> Machine | None:
     """None for an arch that nobody knows: the times are shown all the same."""
     try:
-        return machine_of(profile.arch)
+        return profile_machine(profile)
     except UnknownDevice:
         return None
 

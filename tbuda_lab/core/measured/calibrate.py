@@ -26,7 +26,7 @@ from tbuda_lab.core.measured.kernels import (
     duration,
     features,
     kernel_keys,
-    machine_of,
+    profile_machine,
 )
 from tbuda_lab.core.measured.profile import MeasuredOp, MeasuredProfile
 
@@ -85,7 +85,7 @@ def calibrate_kernels(profiles: Sequence[MeasuredProfile], name: str = "ttnn") -
         kernels,
         tuple(p.name for p in profiles),
         tuple(row for row in (total, *table) if not math.isnan(row[2])),
-        tuple(dict.fromkeys(machine_of(p.arch).arch for p in profiles)),
+        tuple(dict.fromkeys(profile_machine(p).arch for p in profiles)),
     )
 
 
@@ -112,7 +112,7 @@ def _median(values: Sequence[float]) -> float:
 
 def runs_of(profile: MeasuredProfile) -> list[_Run]:
     """The different ops of a profile that can be priced. Raises `UnknownDevice` for an arch that is not known."""
-    machine = machine_of(profile.arch)
+    machine = profile_machine(profile)
     by_op: dict[tuple[object, ...], list[MeasuredOp]] = {}
     for op in profile.ops:
         if op.time and not op.outlier and op.inputs and op.cores:
@@ -132,7 +132,7 @@ def _left_out(profiles: Sequence[MeasuredProfile], runs: Sequence[Sequence[_Run]
         if not others:
             continue
         fits = _fit_levels(others)
-        machine = machine_of(profiles[k].arch)
+        machine = profile_machine(profiles[k])
         by_key = {(run.keys, run.row.tobytes()): run for run in mine}
         for op in profiles[k].ops:
             if not (op.time and not op.outlier and op.inputs and op.cores):

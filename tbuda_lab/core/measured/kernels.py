@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tbuda_lab.core.errors import InputError, UnknownDevice
 from tbuda_lab.core.files import yaml_map
-from tbuda_lab.core.measured.profile import ARCH_CLOCK, ARCH_DRAM, TILE, MeasuredOp, MeasuredTensor
+from tbuda_lab.core.measured.profile import ARCH_CLOCK, ARCH_DRAM, TILE, MeasuredOp, MeasuredProfile, MeasuredTensor
 
 F64 = npt.NDArray[np.float64]
 
@@ -55,6 +55,14 @@ def machine_of(arch: str) -> Machine:
     if name not in ARCH_CLOCK:
         raise UnknownDevice(f"no machine for profiles of {arch!r}; there are {', '.join(ARCH_CLOCK)}")
     return Machine(name, ARCH_CLOCK[name], ARCH_DRAM[name])
+
+
+def profile_machine(profile: MeasuredProfile) -> Machine:
+    """The machine that a profile says it is of. Raises `UnknownDevice` with file, row and column."""
+    try:
+        return machine_of(profile.arch)
+    except UnknownDevice as error:
+        raise UnknownDevice(f"{profile.name}, row {profile.arch_row}, column 'DEVICE ARCH': {error}") from error
 
 
 def kernel_keys(op: MeasuredOp) -> tuple[str, str, str, str]:

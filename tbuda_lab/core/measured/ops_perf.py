@@ -34,8 +34,11 @@ LONGEST_FIELD = 4 << 20
 LONGEST_LINE = 16 << 20
 MOST_FINDINGS = 200
 CODE = "OP CODE"
+ARCH = "DEVICE ARCH"
 TIMES = ("DEVICE KERNEL DURATION PER CORE MAX [ns]", "DEVICE KERNEL DURATION [ns]", "DEVICE FW DURATION [ns]")
-"""Columns of an op's time, the first that is filled counts."""
+"""Columns of an op's time, the first that is more than 0 counts."""
+MOST_ABOVE = 20
+"""Lines of a title that may stand above the names of the columns."""
 _DIMS = "WZYX"
 _EXTENT = re.compile(r"\s*(\d{1,10})(?:\.0*)?\s*(?:\[\s*(\d{1,10})(?:\.0*)?\s*\])?\s*")
 _LONGEST_SIZE = 80
@@ -44,6 +47,7 @@ _HOST = ("cpu", "fallback", "host")
 _DELIMITERS = ",;\t"
 _MOST_CACHED = 20_000
 _ARCHS = ("wormhole_b0", "blackhole", "grayskull")
+_SEPARATOR = re.compile(r"\"?sep=.{0,3}\"?\s*$", re.IGNORECASE)
 _LOCK = threading.Lock()
 
 
@@ -95,7 +99,7 @@ class _Reader:
         self.gaps = 0
         self.ops: list[MeasuredOp] = []
         self.signposts: list[tuple[int, str]] = []
-        self.archs: set[str] = set()
+        self.archs: dict[str, int] = {}  # and the first row of each
         self.header: tuple[str, ...] = ()
         self.rows = 0
         self.host_ops = 0
@@ -117,11 +121,21 @@ class _Reader:
         with _LOCK:  # the limit is the module's
             before = csv.field_size_limit(LONGEST_FIELD)
             try:
-                first = next(lines, "")
+                above = list(itertools.islice(lines, MOST_ABOVE + 1))
+                skipped = next((k for k, line in enumerate(above) if is_ops_perf(line)), 0)
+                self._note_title(above[:skipped])
+                first = above[skipped] if above else ""
                 delimiter = max(_DELIMITERS, key=first.count)  # spreadsheets of some countries write semicolons
-                self._read(csv.reader(self._watched(itertools.chain([first], lines)), delimiter=delimiter))
+                lines = self._watched(itertools.chain(above[skipped:], lines))
+                self._read(csv.reader(lines, delimiter=delimiter), skipped)
             finally:
                 csv.field_size_limit(before)
+
+    def _note_title(self, lines: Sequence[str]) -> None:
+        """What stands above the names of the columns; a spreadsheet's own word for its delimiter is none."""
+        title = [k for k, line in enumerate(lines) if line.strip(' "\r\n') and not _SEPARATOR.match(line)]
+        if title:
+            self.note(title[0] + 1, "profile-title", "it stands above the names of the columns", "left out", "note")
 
     def _watched(self, lines: Iterable[str]) -> Iterator[str]:
         """The same lines; keeps whether the last one was whole."""
@@ -129,9 +143,10 @@ class _Reader:
             self._whole = line.endswith(("\n", "\r"))
             yield line
 
-    def _read(self, rows: Iterator[list[str]]) -> None:
+    def _read(self, rows: Iterator[list[str]], above: int = 0) -> None:
+        """above: lines before the names of the columns."""
         columns: _Columns | None = None
-        number = 0
+        number = above
         while True:
             number += 1
             try:
@@ -205,7 +220,7 @@ class _Reader:
         if any(word in cell("OP TYPE").lower() for word in _HOST) and not any(map(cell, TIMES)):
             self.host_ops += 1
             return
-        time = next((t for name in TIMES if (t := number.maybe(name)) is not None), None)
+        time = next((t for name in TIMES if (t := number.maybe(name))), None)
         if time is None:
             self.note(row, "profile-time", f"{code[:60]} has no time", "it is left out of sums")
         outlier = time is not None and time > OUTLIER_NS
@@ -216,9 +231,10 @@ class _Reader:
                 f"{code[:60]} takes {time:,.0f} ns: two time bases of the device's cores are mixed",
                 "it is left out of sums",
             )
-        arch = cell("DEVICE ARCH").lower()
+        arch = cell(ARCH).lower()
         if arch:
-            self.archs.add(arch if arch in _ARCHS else "wormhole_b0" if arch.startswith("wormhole") else arch[:40])
+            known = arch if arch in _ARCHS else "wormhole_b0" if arch.startswith("wormhole") else arch[:40]
+            self.archs.setdefault(known, row)
         stem = code[:120]
         self._counts[stem] = count = self._counts.get(stem, 0) + 1
         self.ops.append(
@@ -287,10 +303,13 @@ class _Reader:
         marks = tuple(
             (place.get(rows[at], len(ops)) if at < len(rows) else len(ops), text) for at, text in self.signposts
         )
-        arch = self.archs.pop() if len(self.archs) == 1 else ""
-        return MeasuredProfile(
-            self.name, "ops_perf", ops, (*self.findings, *findings), marks, arch, self.rows, self.header
-        )
+        if len(self.archs) > 1:
+            rows_of = ", ".join(f"{name!r} (row {row})" for name, row in self.archs.items())
+            text = f"{ARCH!r} names {len(self.archs)} machines: {rows_of[:200]}"
+            findings.append(Diagnostic("warning", self.name, "profile-arch", text, "it is taken for none of them"))
+        arch, arch_row = next(iter(self.archs.items())) if len(self.archs) == 1 else ("", 0)
+        found = (*self.findings, *findings)
+        return MeasuredProfile(self.name, "ops_perf", ops, found, marks, arch, self.rows, self.header, arch_row)
 
 
 def _tensor(cells: Sequence[str]) -> MeasuredTensor | str:

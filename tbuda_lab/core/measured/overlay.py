@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.graph import Node
-from tbuda_lab.core.measured.kernels import Estimate, KernelTable, Machine, bounds_of, features, machine_of
+from tbuda_lab.core.measured.kernels import Estimate, KernelTable, Machine, bounds_of, features, profile_machine
 from tbuda_lab.core.measured.match import Match, traced_name
 from tbuda_lab.core.measured.model_ops import model_estimates
 from tbuda_lab.core.measured.profile import MeasuredOp
@@ -65,7 +65,7 @@ class MeasuredOverlay:
 def overlay(match: Match, result: CompileResult, kernels: KernelTable) -> MeasuredOverlay:
     """Lay matched times over the ops of a placement. Where an op of the model became several, its time is shared by
     their cycles; where several became one, theirs are added."""
-    machine = machine_of(match.profile.arch)
+    machine = profile_machine(match.profile)
     times = match.times()
     cores = max((op.available or op.cores for op in match.profile.ops), default=0) or result.device.cores
     guesses = model_estimates(result.graph, kernels, machine, cores)

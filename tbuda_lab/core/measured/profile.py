@@ -145,7 +145,8 @@ def _shape_text(tensor: MeasuredTensor) -> str:
 @dataclasses.dataclass(frozen=True)
 class MeasuredProfile:
     """A file's ops in order. source: "ops_perf", "trace" (ours) or "chrome"; findings: what could not be read, by row;
-    signposts: (place in `ops`, text); arch: "" where the file does not say it; columns: those that the file had."""
+    signposts: (place in `ops`, text); arch: "" where the file does not say it; columns: those that the file had;
+    arch_row: the first that says `arch`, 0 where none does."""
 
     name: str
     source: str
@@ -155,6 +156,7 @@ class MeasuredProfile:
     arch: str = ""
     rows: int = 0
     columns: tuple[str, ...] = ()
+    arch_row: int = 0
 
     @property
     def devices(self) -> tuple[int, ...]:

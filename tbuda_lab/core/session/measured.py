@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.measured import MeasuredProfile, read_profile
-from tbuda_lab.core.measured.kernels import Estimate, load_kernels, machine_of, packaged_kernels
+from tbuda_lab.core.measured.kernels import Estimate, load_kernels, machine_of, packaged_kernels, profile_machine
 from tbuda_lab.core.measured.match import Match, match_profile
 from tbuda_lab.core.measured.model_ops import model_estimates
 from tbuda_lab.core.measured.overlay import MeasuredOverlay, overlay
@@ -39,7 +39,7 @@ class Measured:
         """See `Session.load_profile`."""
         table = packaged_kernels() if kernels is None else load_kernels(Path(kernels))
         profile = path if isinstance(path, MeasuredProfile) else read_profile(path)
-        machine_of(profile.arch)
+        profile_machine(profile)
         found = match_profile(profile, self._compiles.trace())
         heavy = [
             op
