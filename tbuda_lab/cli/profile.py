@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tbuda_lab.core.measured.overlay import MeasuredOverlay
 
 _SHOWN = 12
+_NOTES = 3
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -101,6 +102,10 @@ def overlay_text(result: MeasuredOverlay) -> str:
         lines.append(f"{op.op[-56:]:56} {(op.measured or 0) / 1e3:12,.1f} {ttnn} {ratio} {op.lost / 1e3:9,.1f}{mark}")
     if any(op.extrapolated for op in lost[:_SHOWN]):
         lines.append("~ by table: extrapolated beyond what was measured")
+    for note in result.match.notes[:_NOTES]:
+        lines.append(f"note: {note}")
+    if more := len(result.match.notes) - _NOTES:
+        lines += [f"and {quantity(more, 'note')} more like these"] if more > 0 else []
     for name, ops in (("profile", [op.name for op in result.match.unmatched]), ("model", list(result.match.missing))):
         if ops:
             lines.append(f"only in the {name} ({len(ops)}): {_listed(ops)}")

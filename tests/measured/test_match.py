@@ -119,6 +119,94 @@ def test_bad_profiles_change_nothing_of_the_session(mlp: Session, tmp_path: Path
     assert mlp.measured is before
 
 
+class Attention(nn.Module):
+    """Queries, keys and values in an order of their own; what `late` names is computed behind the softmax."""
+
+    def __init__(self, order: str = "qkv", late: str = "", size: int = 512) -> None:
+        super().__init__()
+        self.order, self.late = order, late
+        self.q, self.k, self.v, self.o = (nn.Linear(size, size) for _ in "qkvo")
+        self.f, self.g = nn.Linear(size, 2 * size), nn.Linear(2 * size, size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = {name: getattr(self, name)(x) for name in self.order if name not in self.late}
+        weights = (made["q"] @ made["k"].transpose(-1, -2)).softmax(-1)
+        made |= {name: getattr(self, name)(x) for name in self.late}
+        return self.g(self.f(self.o(weights @ made["v"])))
+
+
+class Layers(nn.Module):
+    def __init__(self, count: int, **how: str) -> None:
+        super().__init__()
+        self.l = nn.ModuleList(Attention(**how) for _ in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.l:
+            x = layer(x)
+        return x
+
+
+def attention_rows(order: str) -> list[dict[str, Any]]:
+    """As a profile has them: q, k, v, o, f and g are projections, s and a the two products around the softmax x."""
+    project = op("MinimalMatmulOp", 10, [(16, 512), (512, 512)], (16, 512))
+    rows = {
+        "s": op("Matmul", 10, [(16, 512), (512, 16)], (16, 16)),
+        "x": op("SoftmaxDeviceOperation", 10, [(16, 16)], (16, 16)),
+        "f": op("MinimalMatmulOp", 10, [(16, 512), (512, 1024)], (16, 1024)),
+        "g": op("MinimalMatmulOp", 10, [(16, 1024), (1024, 512)], (16, 512)),
+        "a": op("Matmul", 10, [(16, 16), (16, 512)], (16, 512)),
+    }
+    return [rows.get(name, project) for name in order]
+
+
+ALIKE = "{} of l.{}: {} products of the same shape; matched in the order of the model"
+
+
+@pytest.mark.parametrize(
+    "how, ran, names, alike",
+    [
+        ({}, "qkvsxao", "qkvo", "q, k, v"),
+        ({"late": "v"}, "qkvsxao", "qkvo", "q, k, v"),  # the model's order is another, and each product has its partner
+        ({"order": "vkq"}, "vkqsxao", "vkqo", "v, k, q"),
+        ({}, "qksxvao", "qkvo", "q, k"),  # only values can run behind the softmax
+        ({"order": "vkq"}, "kqsxvao", "kqvo", "k, q"),
+        ({"late": "v"}, "qksxvao", "qkvo", "q, k"),
+    ],
+)
+def test_products_that_nothing_tells_apart_are_matched_in_the_models_order_and_said(
+    how: dict[str, str], ran: str, names: str, alike: str
+) -> None:
+    torch.manual_seed(0)
+    graph = Session(Layers(3, **how), torch.randn(1, 16, 512), "n150").trace()
+    match = match_profile(profile_of(attention_rows(ran + "fg") * 3), graph)
+    assert match.share("matmul") == 1 and all("transpose" in name for name in match.missing)
+    got = [graph[p.op].origin.module for p in match.pairs if p.measured.code == "MinimalMatmulOp"]
+    assert got == [f"l.{layer}.{name}" for layer in range(3) for name in names + "fg"]
+    assert match.notes == tuple(ALIKE.format(alike, layer, alike.count(",") + 1) for layer in range(3))
+
+
+def test_marks_and_what_needs_what_tell_products_apart() -> None:
+    torch.manual_seed(0)
+    graph = Session(Layers(1), torch.randn(1, 16, 512), "n150").trace()
+    q, k, v, *rest = attention_rows("qkvsxaofg")
+    marked = [signpost("l.0.q"), q, signpost("l.0.k"), k, signpost("l.0.v"), v, signpost("rest"), *rest]
+    assert match_profile(profile_of(marked), graph).notes == ()
+    chain = Session(nn.Sequential(*[nn.Linear(512, 512) for _ in range(4)]), torch.randn(1, 16, 512), "n150").trace()
+    assert match_profile(profile_of([q] * 4), chain).notes == ()
+
+
+def test_the_command_says_which_products_are_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.csv").write_text(table(attention_rows("qkvsxaofg") * 5))
+    (tmp_path / "model.py").write_text(
+        "import torch\nfrom tests.measured.test_match import Layers\n\n\n"
+        "def make():\n    return Layers(5), (torch.randn(1, 16, 512),)\n"
+    )
+    words = ["profile", "import", str(tmp_path / "run.csv"), "--model", f"{tmp_path / 'model.py'}:make"]
+    assert main([*words, "--device", "n150"]) == 0
+    text = capsys.readouterr().out
+    assert f"note: {ALIKE.format('q, k, v', 2, 3)}" in text and "and 2 notes more like these" in text
+
+
 SLIP = 1.764e12
 """ns of an op where two time bases are mixed."""
 

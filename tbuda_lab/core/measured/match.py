@@ -36,6 +36,7 @@ ALONE = {
     "move": 0.25,
 }
 """What an op of a group costs that has no partner."""
+_PRODUCTS = ("matmul", "conv", "attention")
 _WORST = 0.9  # a pair that costs more, as a share of leaving both alone, is no pair
 MOST_CELLS = 64_000_000
 """Cells of an alignment; longer sequences are cut into parts of equal share."""
@@ -110,7 +111,8 @@ _UNLIKE = {  # kinds of one group that stand for each other: what it costs
 class Step:
     """One op of either side as alignments see it. shape: of its result, without leading ones; inner: of a product, the
     length that is summed over; volume: elements of the result; weights: of a product what batch and length do not
-    change, (inner, columns), 0 for what is not known, and () where a model has no parameter there."""
+    change, (inner, columns), 0 for what is not known, and () where a model has no parameter there; needs: of a model's
+    op the products that it depends on, a bit for each in their order; None where that is not known."""
 
     name: str
     kind: str
@@ -118,6 +120,7 @@ class Step:
     inner: int = 0
     section: str = ""
     weights: tuple[int, ...] = ()
+    needs: int | None = None
 
     @property
     def group(self) -> str:
@@ -144,7 +147,8 @@ class Pair:
 @dataclasses.dataclass(frozen=True)
 class Match:
     """Pairs in the order of the profile; what has no partner on either side. runs: how often the profile runs the
-    model; each run is matched, and `times` has the median. cost: of the alignment."""
+    model; each run is matched, and `times` has the median. cost: of the alignment. notes: products of the model that
+    nothing tells apart, so that their times may be each other's."""
 
     profile: MeasuredProfile
     pairs: tuple[Pair, ...]
@@ -152,6 +156,7 @@ class Match:
     missing: tuple[str, ...]
     runs: int
     cost: float
+    notes: tuple[str, ...] = ()
 
     def times(self) -> dict[str, float]:
         """ns by op of the model: the median over the runs that measured it; an op that none measured is missing. An op
@@ -231,14 +236,24 @@ def graph_steps(graph: Graph) -> list[Step]:
     """The ops of a traced graph that a device would run, in the model's order: not what works on parameters alone, for
     that is done once, nor shapes of the same tensor."""
     fixed = {n.name for n in graph if n.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT)}
-    steps = []
+    steps: list[Step] = []
+    needs: dict[str, int] = {}  # by node the products that it depends on, itself among them
+    products = 0
     for node in graph:
+        needed = 0
+        for source in node.sources:
+            needed |= needs.get(source, 0)
+        needs[node.name] = needed
         if node.kind is not NodeKind.OP or node.op is None:
             continue
         if node.sources and all(s in fixed for s in node.sources):
             fixed.add(node.name)
             continue
-        steps.append(_graph_step(graph, node, fixed))
+        step = dataclasses.replace(_graph_step(graph, node, fixed), needs=needed)
+        if step.group in _PRODUCTS:
+            needs[node.name] |= 1 << products
+            products += 1
+        steps.append(step)
     return steps
 
 
@@ -293,6 +308,7 @@ def _match_runs(profile: MeasuredProfile, ops: Sequence[MeasuredOp], steps: list
     length = len(ops) // runs
     measured = profile_steps(ops[:length])
     aligned, cost = align(measured, steps)
+    aligned, notes = told_apart(measured, steps, aligned)
     partner = {i: (j, c) for i, j, c in aligned}
     pairs, alone = [], []
     devices = len(profile.devices)
@@ -307,7 +323,7 @@ def _match_runs(profile: MeasuredProfile, ops: Sequence[MeasuredOp], steps: list
     used = {j for j, _ in partner.values()}
     missing = tuple(s.name for j, s in enumerate(steps) if j not in used)
     # runs that the model does not repeat cost what they leave over; runs that it does cost nothing more
-    return Match(profile, tuple(pairs), tuple(alone), missing, runs, cost)
+    return Match(profile, tuple(pairs), tuple(alone), missing, runs, cost, notes)
 
 
 def _same_weights(measured: tuple[int, ...], model: tuple[int, ...], devices: int) -> bool | None:
@@ -354,6 +370,111 @@ def _swapped(
             if waiting:
                 more.append((i, waiting.pop(0), 0.0))
     return sorted([*pairs, *more])
+
+
+MOST_TRIES = 500
+"""Products without a partner that are tried with one another; what is left has none."""
+Pairs = list[tuple[int, int, float]]
+
+
+def told_apart(left: Sequence[Step], right: Sequence[Step], pairs: Pairs) -> tuple[Pairs, tuple[str, ...]]:
+    """Pairs with the products that an order cannot hold, and notes of those that nothing tells apart.
+
+    A product may run anywhere behind those that it needs and before those that need it: queries, keys and values in any
+    order, values as late as after the softmax. Those without a partner on either side, equal in shape, are paired where
+    that holds; of equal ones that need the same the first of the profile is the first of the model, if that holds.
+    """
+    if any(step.needs is None for step in right):
+        return pairs, ()
+    products = [j for j, step in enumerate(right) if step.group in _PRODUCTS]
+    numbers = {j: n for n, j in enumerate(products)}
+    place = {j: i for i, j, _ in pairs if j in numbers}
+    used = {i for i, _, _ in pairs}
+    lost = [j for j in products if j not in place]
+    tries = 0
+    for i, step in enumerate(left):
+        if i in used or step.group not in _PRODUCTS or not lost:
+            continue
+        for j in [j for j in lost if _key(right[j]) == _key(step)]:
+            tries += 1
+            if tries > MOST_TRIES:
+                break
+            if found := _partner(i, j, right, numbers, place):
+                place |= found
+                lost.remove(j)
+                break
+    costs = {j: cost for _, j, cost in pairs}
+    notes = []
+    for group in _equal(left, right, place):
+        bounds = {j: _bounds(right, numbers, place, j, group) for j in group}
+        places = sorted(place[j] for j in group)
+        for order in (group, sorted(group, key=lambda j: bounds[j][1])):  # the model's; who is needed first is first
+            if all(_fits(i, *bounds[j]) for i, j in zip(places, order, strict=True)):
+                place.update(zip(order, places, strict=True))
+                break
+        alike = [
+            j
+            for j in group
+            if any(j != k and _fits(place[k], *bounds[j]) and _fits(place[j], *bounds[k]) for k in group)
+        ]
+        if alike:
+            notes.append(_alike_text([right[j] for j in alike]))
+    others = [pair for pair in pairs if pair[1] not in numbers]
+    return sorted([*others, *((i, j, costs.get(j, 0.0)) for j, i in place.items())]), tuple(notes)
+
+
+def _partner(i: int, j: int, right: Sequence[Step], numbers: dict[int, int], place: dict[int, int]) -> dict[int, int]:
+    """The places with which product j has one, place i taken: of itself, or of one that is equal and makes room."""
+    if _fits(i, *_bounds(right, numbers, place, j, ())):
+        return {j: i}
+    for k, at in place.items():
+        if _key(right[k]) == _key(right[j]) and right[k].needs == right[j].needs:
+            free = (j, k)
+            if _fits(i, *_bounds(right, numbers, place, k, free)) and _fits(
+                at, *_bounds(right, numbers, place, j, free)
+            ):
+                return {j: at, k: i}
+    return {}
+
+
+def _key(step: Step) -> tuple[object, ...]:
+    return step.kind, step.shape, step.inner
+
+
+def _fits(place: int, after: int, before: float) -> bool:
+    return after < place < before
+
+
+def _bounds(
+    right: Sequence[Step], numbers: dict[int, int], place: dict[int, int], j: int, free: Sequence[int]
+) -> tuple[int, float]:
+    """Behind which place of the profile and before which a product stands, by the products around it but `free`."""
+    needs, bit = right[j].needs or 0, 1 << numbers[j]
+    known = [(k, i) for k, i in place.items() if k != j and k not in free]
+    after = max((i for k, i in known if needs >> numbers[k] & 1), default=-1)
+    return after, min((i for k, i in known if (right[k].needs or 0) & bit), default=math.inf)
+
+
+def _equal(left: Sequence[Step], right: Sequence[Step], place: dict[int, int]) -> list[list[int]]:
+    """Products with partners, two or more of one shape, that need the same and that no mark of a module parts."""
+    words = [step.section.split(".") for step in right]
+    modules = {".".join(w[:n]) for w in {tuple(w) for w in words} for n in range(1, len(w) + 1)}
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for j in sorted(place):
+        mark = left[place[j]].section
+        key = (_key(right[j]), _key(left[place[j]]), right[j].needs, mark if mark in modules else "")
+        groups.setdefault(key, []).append(j)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _alike_text(steps: Sequence[Step]) -> str:
+    paths = [step.section or step.name for step in steps]
+    above, last = {p.rpartition(".")[0] for p in paths}, [p.rpartition(".")[2] for p in paths]
+    if len(above) > 1 or len(set(last)) < len(last):
+        above, last = {""}, [step.name for step in steps]
+    of = f" of {path}" if (path := above.pop()) else ""
+    shown = ", ".join(last[:6]) + (f" and {len(last) - 6} more" if len(last) > 6 else "")
+    return f"{shown}{of}: {len(last)} products of the same shape; matched in the order of the model"
 
 
 def _anchored(left: Sequence[Step], right: Sequence[Step]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
