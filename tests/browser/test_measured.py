@@ -156,6 +156,23 @@ def test_table_and_timeline_have_the_times(workbench: Bare, shots: Path) -> None
     page.locator("[data-tb-action=tab-measured]").click()
 
 
+@pytest.mark.parametrize("width", [620, 860])
+def test_rows_are_in_sight_in_a_tab_beside_a_notebook(browser: Any, session: Session, shots: Path, width: int) -> None:
+    """The words of the bar once took the height of the pane, a word in each line."""
+    with bare_page(browser, session, (width, 1100), "light", {"height": 1000}) as bare:
+        page = bare.page
+        bare.sees("[data-tb-action=tab-measured]:not([hidden])")
+        page.locator("[data-tb-action=tab-measured]").click()
+        bare.sees("[data-tb-view=measured] tbody tr")
+        settled(page)
+        page.screenshot(path=shots / f"measured_narrow_{width}.png")
+        assert page.locator("[data-tb-view=measured] > .tb-bar").evaluate("e => e.offsetHeight") < 110
+        pane = page.locator("[data-tb-view=measured]").bounding_box()
+        row = page.locator("[data-tb-view=measured] tbody tr").first.bounding_box()
+        assert pane is not None and row is not None
+        assert pane["y"] < row["y"] and row["y"] + row["height"] < min(pane["y"] + pane["height"], 1100)
+
+
 def test_of_five_thousand_ops_some_are_shown_and_all_are_found(browser: Any, shots: Path) -> None:
     rows = [op("Matmul", 1000 + k, [(32, 64), (64, 32)], (32, 32)) for k in range(5000)]
     with browser_page(browser, FileHub([measured_frame(run_of(rows))])) as bare:

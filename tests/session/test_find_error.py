@@ -7,6 +7,7 @@ import dataclasses
 import json
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -348,6 +349,38 @@ def test_outputs_that_are_no_floats_hide_no_fault(kind: str, stage: str, fault: 
         faulty.result = with_netlist(faulty.compile(), planted_there)
     report = faulty.find_error()
     assert (report.stage, report.op) == (stage, planted_there.op), str(report)
+
+
+TAILS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "places": lambda y: y.topk(5)[1],
+    "whole numbers": lambda y: (y * 10).round().to(torch.int32),
+    "sorted": lambda y: y.sort(-1)[0],
+}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("stage", ["passed", "lowered"])
+def test_a_fault_before_a_part_of_the_host_is_found(tail: str, stage: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 50), Fn(TAILS[tail])).eval()
+    sample = (torch.randn(1, 32, 64),)
+    session = Session(model, sample, "n150", cache=False)
+    assert session.compile().chain is not None and session.find_error().right
+    every = faults(session.compile())
+    fault = next(f for f in every if (f.kind, f.stage, f.op) == ("lost bias", stage, "0.matmul"))
+    faulty = Session(model, sample, "n150", cache=False)
+    with planted(fault):
+        faulty.compile()
+    report = faulty.find_error()
+    assert (report.stage, report.op) == (stage, "0.matmul"), str(report)
+
+
+def test_what_formats_make_of_indices_is_told() -> None:
+    torch.manual_seed(0)
+    session = Session(Chosen("index").eval(), (torch.randn(1, 32, 64),), "n150", cache=False)
+    session.apply(FormatOp("layer.matmul", "Bfp2_b"))
+    report = session.find_error()
+    assert report.differing > 0.1 and "of whole numbers or truth values differ" in str(report)
 
 
 class Images(nn.Module):

@@ -46,7 +46,8 @@ class ErrorReport:
     its line in the user's model; tile: the first one that is off. outputs: of the last stage that was run against the
     reference. ops: in schedule order, where a netlist was run. costs: of formats, largest first. error: of the
     outputs, relative L2. checked: stages that were looked at. not_finite: share of the model's own outputs that is
-    NaN or infinite, of which the errors say nothing."""
+    NaN or infinite, of which the errors say nothing; differing: of outputs that are whole numbers or truth values what
+    differs from the model's in the run, which formats may make of near ties and is no verdict."""
 
     stage: str
     op: str
@@ -61,6 +62,7 @@ class ErrorReport:
     checked: tuple[str, ...]
     reason: str = ""
     not_finite: float = 0.0
+    differing: float = 0.0
 
     @property
     def right(self) -> bool:
@@ -77,6 +79,8 @@ class ErrorReport:
         text = f"right everywhere ({', '.join(self.checked)}); relative error of the outputs {self.error:.3g}"
         if self.not_finite:
             text += f"; {self.not_finite:.1%} of what the model itself gives is NaN or infinite, and has no error"
+        if self.differing:
+            text += f"; {self.differing:.1%} of an output of whole numbers or truth values differ from the model's"
         if self.costs and self.error > 0:
             worst = self.costs[0]
             if worst.share >= WORTH * self.error:

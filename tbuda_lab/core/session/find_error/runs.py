@@ -203,6 +203,18 @@ class NetlistRun:
             if n in expected and expected[n].numel() == got.numel() and got.is_floating_point()
         )
 
+    def differing(self, expected: Mapping[str, Tensor]) -> float:
+        """Of outputs that are whole numbers or truth values the largest share that differs from the reference's."""
+        shares = [
+            float((expected[n].reshape(-1) != got.reshape(-1).to(expected[n].dtype)).double().mean())
+            for n, got in self.outputs.items()
+            if n in expected
+            and got.numel()
+            and expected[n].numel() == got.numel()
+            and not expected[n].is_floating_point()
+        ]
+        return max(shares, default=0.0)
+
 
 def op_errors(
     result: CompileResult, run: NetlistRun, reference: GraphRun, wanted: Iterable[str] | None = None
