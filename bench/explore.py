@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -331,12 +332,13 @@ CHAINS = (
     ("n150", "n150+grid=6x8"),
     ("n150", "n150+l1=1M"),
     ("n150", "n150+dram=x0.5"),
+    ("n300", "n300:1"),
     ("grayskull", "grayskull+harvest=2"),
 )
 """Devices of which each has less than the one before it."""
 CHAINS_OF_CHIPS = (("n300", "n300:1"),)
-"""The same with inputs in DRAM: one chip alone may read them from host memory, which several chips cannot, and so it
-would have more in that."""
+"""Once more with inputs in DRAM: one chip alone may read them from host memory, which several chips cannot, and so it
+has more in that."""
 SIX = ("mlp", "unet", "resnet18", "mobilenet_v2", "gpt2", "bert")
 ALLOWED = 0.03
 """By what part cycles may fall where a device has less."""
@@ -344,7 +346,7 @@ ALLOWED = 0.03
 
 def monotone(model: str, folder: Path) -> list[str]:
     """What falls by more than is allowed, as text; prints every device."""
-    rows: dict[tuple[str, int], Any] = {}
+    found = []
     for chains, on_host in ((CHAINS, True), (CHAINS_OF_CHIPS, False)):
         devices = list(dict.fromkeys(name for chain in chains for name in chain))
         exploration = session_of(model).explore(
@@ -352,10 +354,17 @@ def monotone(model: str, folder: Path) -> list[str]:
             out=folder / f"monotone-{model}-{on_host}",
             cache=False,
         )
-        rows |= {(t.point["device"], t.point["microbatch"]): t for t in exploration.run()}
+        rows = {(t.point["device"], t.point["microbatch"]): t for t in exploration.run()}
         exploration.close()
+        print("inputs in host memory" if on_host else "inputs in DRAM", flush=True)
+        found += _falls(model, chains, rows)
+    return found
+
+
+def _falls(model: str, chains: Sequence[tuple[str, ...]], rows: Mapping[tuple[str, int], Any]) -> list[str]:
+    """Prints each step of the chains. rows: trials by device and batch."""
     found = []
-    for chain in (*CHAINS, *CHAINS_OF_CHIPS):
+    for chain in chains:
         for more, less in itertools.pairwise(chain):
             for batch in (1, 64):
                 a, b = rows[more, batch], rows[less, batch]

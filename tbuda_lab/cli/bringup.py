@@ -18,6 +18,7 @@ from tbuda_lab.cli.request import (
     NETLIST,
     RECORD,
     CompileRequest,
+    file_digest,
     read_record,
     read_request,
     refuse_flags,
@@ -228,7 +229,7 @@ def write_results(
         "outputs": [{"name": b.name, "queue": b.queue, "shape": list(b.shape)} for b in result.outputs],
         **({} if result.chain is None else {"host": [dataclasses.asdict(work) for work in result.chain.work()]}),
         "warnings": [str(d) for d in result.diagnostics],
-        "netlist_sha256": _digest(folder / NETLIST),
+        "netlist_sha256": file_digest(folder / NETLIST),
     }
     (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     if parameters:
@@ -281,10 +282,6 @@ def _check_unchanged(session: Session, folder: Path) -> None:
         digest = hashlib.sha256(netlist.dumps(session.compile().netlist).encode()).hexdigest()
         if digest != read_record(folder).get("netlist_sha256"):
             raise ModelError(f"{folder}: the model's file has changed since it was compiled; compile it again")
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def run_and_compare(

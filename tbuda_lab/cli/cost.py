@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tbuda_lab.cli.profile import print_findings
 from tbuda_lab.core.errors import InputError
 from tbuda_lab.core.files import atomic_file
 
@@ -145,8 +146,7 @@ def _calibrate_profiles(arguments: argparse.Namespace) -> int:
         raise InputError(f"--arch {arguments.arch}: of measurement CSVs alone; a profile names its own device")
     profiles = [read_profile(path) for path in arguments.profile]
     for profile in profiles:
-        for finding in profile.findings[:5]:
-            print(finding, file=sys.stderr)
+        print_findings(profile.findings)
     table = calibrate_kernels(profiles, arguments.kernels or "ttnn")
     print(f"{'kernel':20} {'runs':>6} {'ops':>5} {'left out':>9}  {'  '.join(f'{c:>8}' for c in COEFFICIENTS)}")
     for key, kernel in sorted(table.kernels.items()):

@@ -82,13 +82,14 @@ _NOT_SETTINGS = {
 
 def _export(arguments: argparse.Namespace) -> int:
     import tbuda_lab.widgets.handlers.exports  # noqa: F401  adds its kinds
+    from tbuda_lab.core.session import EXPORTS
 
     settings = {name: value for name, value in vars(arguments).items() if name not in _NOT_SETTINGS}
-    if arguments.kind == "image":
-        idle = "stage" if arguments.view == "grid" else "epoch"
-        if settings[idle] is not None:
-            raise InputError(f"--{idle} means nothing to --view {arguments.view}; leave it out, or change the view")
-        settings = {name: value for name, value in settings.items() if value is not None}
+    for name, only in [(s.name, s.only) for s in EXPORTS[arguments.kind].settings if s.only is not None]:
+        if settings[name] is None:
+            del settings[name]  # not given
+        elif settings[only[0]] != only[1]:
+            raise InputError(f"--{name} means nothing to --{only[0]} {settings[only[0]]}; leave one of them out")
     session = _open(arguments)
     export = session.export(arguments.kind, arguments.out, **settings)
     check_writable(export.path)  # before the work

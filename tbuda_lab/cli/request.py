@@ -245,8 +245,7 @@ def read_request(arguments: argparse.Namespace) -> CompileRequest:
         split_target(arguments.target)
         return CompileRequest(arguments.target, **named)
     record = read_record(folder)
-    if named:
-        flags = ", ".join("--" + key.replace("_", "-") for key in named)
+    if flags := flags_given(arguments):
         raise ModelError(f"{folder} was compiled already: {flags} would change that; compile FILE.py:FUNCTION again")
     _check_netlist(folder, record)
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in record["request"].items()}
@@ -283,10 +282,16 @@ def read_record(folder: Path) -> dict[str, Any]:
     return record
 
 
+def file_digest(file: Path) -> str:
+    """The SHA-256 of a file, as `compile.json` has that of its netlist."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def _check_netlist(folder: Path, record: dict[str, Any]) -> None:
     """What a folder stands for is compiled again, so its netlist must be the one written. Raises `ModelError`."""
     netlist = folder / NETLIST
-    if not netlist.is_file() or hashlib.sha256(netlist.read_bytes()).hexdigest() != record.get("netlist_sha256"):
+    if not netlist.is_file() or file_digest(netlist) != record.get("netlist_sha256"):
         raise ModelError(
             f"{netlist} is not what `tbuda compile` wrote: it was edited, or is gone, and the model would be taken in "
             f"its place; `tbuda netlist run {netlist}` runs an edited netlist, "

@@ -165,7 +165,7 @@ class CompiledDevice(SubgraphDevice):
         shapes = (microbatch_size, *_shapes(sample))
         if self._result is not None and shapes == self._compiled_shapes and self._is_current():
             return self._result
-        state, contents = self._state(), self._contents()
+        state = self._state()
         if self.device_mode is DeviceMode.RunOnly:
             raise PipelineError(
                 f"device {self.name!r} is RunOnly and has nothing compiled for these inputs: take CompileAndRun, or "
@@ -177,6 +177,7 @@ class CompiledDevice(SubgraphDevice):
         if len(self.spec.chips) == 1 and any(call.kind == "chip_break" for call in settings.overrides):
             warn_once("set_chip_break", f"device {self.name!r} has one chip; give it more by chip_ids or num_chips")
         if settings.enable_training:
+            contents = self._contents()
             self.trainer = self.training()
             self.trainer.prepare(sample, None, True, 1)
             assert self._result is not None

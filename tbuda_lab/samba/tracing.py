@@ -98,7 +98,7 @@ class TracedGraph:
     steps: int = 0
     norms: tuple[str, ...] = ()
     written: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
-    on_host: dict[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    on_host: dict[str, tuple[Any, ...]] = dataclasses.field(init=False)
     unused: bool = False
 
     def __post_init__(self) -> None:

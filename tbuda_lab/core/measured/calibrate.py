@@ -52,8 +52,7 @@ def calibrate_kernels(profiles: Sequence[MeasuredProfile], name: str = "ttnn") -
     """The table fitted to all profiles, with errors on profiles left out. Raises `InputError` where nothing can be
     fitted: fewer than one op with a time, shapes and cores; and for two profiles of which one has all ops and times
     of the other, whatever rows stand between: it would not be left out of the fit."""
-    for one, other in itertools.combinations(profiles, 2):
-        _need_different(one, other)
+    _need_different(profiles)
     runs = [runs_of(p) for p in profiles]
     everything = [run for each in runs for run in each]
     if not everything:
@@ -89,14 +88,15 @@ def calibrate_kernels(profiles: Sequence[MeasuredProfile], name: str = "ttnn") -
     )
 
 
-def _need_different(one: MeasuredProfile, other: MeasuredProfile) -> None:
+def _need_different(profiles: Sequence[MeasuredProfile]) -> None:
     """Raises `InputError` where one of two profiles measured nothing that the other has not."""
-    mine, theirs = _measured(one), _measured(other)
-    if mine and mine == theirs:
-        raise InputError(f"{one.name} and {other.name} hold the same ops and times; give one of them")
-    for few, many, part in ((one, other, mine < theirs), (other, one, theirs < mine)):
-        if part and _measured(few):
-            raise InputError(f"{few.name}: all its ops and times are in {many.name}; give one of them")
+    named = [(profile.name, measured) for profile in profiles if (measured := _measured(profile))]
+    for pair in itertools.combinations(named, 2):
+        (few, mine), (many, theirs) = sorted(pair, key=lambda one: len(one[1]))
+        if mine == theirs:
+            raise InputError(f"{pair[0][0]} and {pair[1][0]} hold the same ops and times; give one of them")
+        if mine < theirs:
+            raise InputError(f"{few}: all its ops and times are in {many}; give one of them")
 
 
 def _measured(profile: MeasuredProfile) -> frozenset[tuple[object, ...]]:

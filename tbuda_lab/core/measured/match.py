@@ -36,7 +36,8 @@ ALONE = {
     "move": 0.25,
 }
 """What an op of a group costs that has no partner."""
-_PRODUCTS = ("matmul", "conv", "attention")
+PRODUCTS = ("matmul", "conv", "attention")
+"""Groups of ops that a model is told by."""
 _WORST = 0.9  # a pair that costs more, as a share of leaving both alone, is no pair
 MOST_CELLS = 64_000_000
 """Cells of an alignment; longer sequences are cut into parts of equal share."""
@@ -192,7 +193,7 @@ class Match:
         text = f"{len(self.pairs)} of {quantity(total, 'op')} of {self.profile.name} matched in {runs}"
         if without := len(self.missing) + len(self.untimed):
             text += f"; {quantity(without, 'op')} of the model without a time"
-        products = [p for p in self.pairs if p.measured.group in ("matmul", "conv", "attention")]
+        products = [p for p in self.pairs if p.measured.group in PRODUCTS]
         if products and not any(p.same_shape for p in products):
             text += "; no matched product has the model's shape: a run of another batch or length?"
         return text
@@ -250,7 +251,7 @@ def graph_steps(graph: Graph) -> list[Step]:
             fixed.add(node.name)
             continue
         step = dataclasses.replace(_graph_step(graph, node, fixed), needs=needed)
-        if step.group in _PRODUCTS:
+        if step.group in PRODUCTS:
             needs[node.name] |= 1 << products
             products += 1
         steps.append(step)
@@ -386,14 +387,14 @@ def told_apart(left: Sequence[Step], right: Sequence[Step], pairs: Pairs) -> tup
     """
     if any(step.needs is None for step in right):
         return pairs, ()
-    products = [j for j, step in enumerate(right) if step.group in _PRODUCTS]
+    products = [j for j, step in enumerate(right) if step.group in PRODUCTS]
     numbers = {j: n for n, j in enumerate(products)}
     place = {j: i for i, j, _ in pairs if j in numbers}
     used = {i for i, _, _ in pairs}
     lost = [j for j in products if j not in place]
     tries = 0
     for i, step in enumerate(left):
-        if i in used or step.group not in _PRODUCTS or not lost:
+        if i in used or step.group not in PRODUCTS or not lost:
             continue
         for j in [j for j in lost if _key(right[j]) == _key(step)]:
             tries += 1

@@ -74,7 +74,8 @@ def _readable(text: str, name: str, findings: list[Diagnostic]) -> list[Any]:
         return events
     decoder, at = json.JSONDecoder(object_pairs_hook=unique_names), begin.end()
     while True:
-        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+        if between := _BETWEEN.match(text, at):
+            at = between.end()
         if at == len(text) or text[at] == "]":
             break
         try:

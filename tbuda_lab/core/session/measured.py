@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.measured import MeasuredProfile, read_profile
 from tbuda_lab.core.measured.kernels import Estimate, load_kernels, machine_of, packaged_kernels, profile_machine
-from tbuda_lab.core.measured.match import Match, match_profile
+from tbuda_lab.core.measured.match import PRODUCTS, Match, match_profile
 from tbuda_lab.core.measured.model_ops import model_estimates
 from tbuda_lab.core.measured.overlay import MeasuredOverlay, overlay
 
@@ -41,12 +41,8 @@ class Measured:
         profile = path if isinstance(path, MeasuredProfile) else read_profile(path)
         profile_machine(profile)
         found = match_profile(profile, self._compiles.trace())
-        heavy = [
-            op
-            for op in (*(p.measured for p in found.pairs), *found.unmatched)
-            if op.group in ("matmul", "conv", "attention")
-        ]
-        matched = sum(p.measured.group in ("matmul", "conv", "attention") for p in found.pairs)
+        heavy = [op for op in (*(p.measured for p in found.pairs), *found.unmatched) if op.group in PRODUCTS]
+        matched = sum(p.measured.group in PRODUCTS for p in found.pairs)
         if not found.pairs or matched < FEWEST * len(heavy):
             raise InputError(
                 f"{profile.name} is a profile of another model: {matched} of its {len(heavy)} products "

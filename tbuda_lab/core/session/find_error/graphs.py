@@ -80,12 +80,17 @@ def relative_error(expected: Tensor, got: Tensor) -> float:
     numbers and truth values, such as indices, the share that differs, less `TIES`.
     """
     if not expected.is_floating_point():
-        off = (expected.reshape(-1) != got.reshape(-1).to(expected.dtype)).double().mean() if expected.numel() else 0.0
-        return max(0.0, float(off) - TIES)
+        return max(0.0, differing_share(expected, got) - TIES)
     a, b = (_floats(t) for t in (expected, got))
     error = _relative(a, b)
     rest = unmasked(a)
     return error if rest is None else max(error, _relative(a[rest], b[rest]))
+
+
+def differing_share(expected: Tensor, got: Tensor) -> float:
+    """Share of whole numbers or truth values that are others; 0 where there are none."""
+    other = expected.reshape(-1) != got.reshape(-1).to(expected.dtype)
+    return float(other.double().mean()) if other.numel() else 0.0
 
 
 def _floats(value: Tensor) -> npt.NDArray[np.floating]:

@@ -23,7 +23,7 @@ from tbuda_lab.core.lowering.evaluate import leaf_value, op_value
 from tbuda_lab.core.lowering.hw_ops import HwOp
 from tbuda_lab.core.name_patterns import name_pattern
 from tbuda_lab.core.runner import Runner
-from tbuda_lab.core.session.find_error.graphs import GraphRun, first_tile, relative_error
+from tbuda_lab.core.session.find_error.graphs import GraphRun, differing_share, first_tile, relative_error
 from tbuda_lab.core.session.find_error.report import FormatCost, OpError
 from tbuda_lab.core.session.op_checks import whole_output
 from tbuda_lab.core.verification import TensorError, measure_error
@@ -140,10 +140,9 @@ class NetlistRun:
                 found.append((node, value, float(off)))
         return found
 
-    def misfilled(self, tolerance: float) -> list[tuple[Node, Tensor, float]]:
-        """As `misfits`, of ops that leave something else than foreseen in what fills their tiles, where an op that
-        reads it gives something else for that: a mask of -inf beside the columns of a softmax."""
-        found = []
+    def misfilled(self, tolerance: float) -> tuple[Node, float] | None:
+        """The first op that leaves something else than foreseen in what fills its tiles (a mask of -inf beside the
+        columns of a softmax), and how far off, relative, an op that reads it is for that; None where there is none."""
         users = self.result.lowered.users()
         for name in self.result.placement.schedule:
             node, got = self.result.lowered[name], self.got.get(name)
@@ -156,8 +155,8 @@ class NetlistRun:
             readers = {n for n, _ in users[name] if self.result.lowered[n].kind is NodeKind.OP}
             error = max((self._moved_by(self.result.lowered[n], name, whole) for n in sorted(readers)), default=0.0)
             if not error <= tolerance:
-                found.append((node, value, error))
-        return found
+                return node, error
+        return None
 
     @staticmethod
     def _beside(node: Node, value: Tensor) -> Tensor:
@@ -168,12 +167,9 @@ class NetlistRun:
 
     def _moved_by(self, reader: Node, name: str, value: Tensor) -> float:
         """Relative error of what an op gives with `value` in place of what `name` gave."""
-        operands = [self.value(s) for s in reader.sources]
-        known = [x for x in operands if x is not None]
-        if len(known) != len(operands):
-            return 0.0
-        before = op_value(reader, known)
-        after = op_value(reader, [value if s == name else x for s, x in zip(reader.sources, known, strict=True)])
+        before = self.should(reader)
+        operands = [value if s == name else self.value(s) for s in reader.sources]
+        after = op_value(reader, [x for x in operands if x is not None]) if before is not None else None
         if before is None or after is None:
             return 0.0
         return relative_error(logical(reader, after), logical(reader, before))
@@ -205,15 +201,9 @@ class NetlistRun:
 
     def differing(self, expected: Mapping[str, Tensor]) -> float:
         """Of outputs that are whole numbers or truth values the largest share that differs from the reference's."""
-        shares = [
-            float((expected[n].reshape(-1) != got.reshape(-1).to(expected[n].dtype)).double().mean())
-            for n, got in self.outputs.items()
-            if n in expected
-            and got.numel()
-            and expected[n].numel() == got.numel()
-            and not expected[n].is_floating_point()
-        ]
-        return max(shares, default=0.0)
+        both = [(expected[n], got) for n, got in self.outputs.items() if n in expected]
+        whole = [(a, b) for a, b in both if a.numel() == b.numel() and not a.is_floating_point()]
+        return max((differing_share(a, b) for a, b in whole), default=0.0)
 
 
 def op_errors(

@@ -363,9 +363,9 @@ class _Search:
             off, lost = run.misfits(TOLERANCE["netlist"]), run.lost_outputs(TOLERANCE["netlist"])
             if not lost and all(not e.relative_l2 > TOLERANCE["netlist"] for e in self.outputs):
                 off = [o for o in off if o[2] > _PLAIN]
-        filled = [] if off else run.misfilled(TOLERANCE["netlist"])
-        if filled:
-            node, _, error = filled[0]
+        filled = None if off else run.misfilled(TOLERANCE["netlist"])
+        if filled is not None:
+            node, error = filled
             text = f"what fills its tiles is not what it should be; what reads it is off by {error:.2g} for that"
             return _Found(node.name, (node.name,), None, text)
         if off:
