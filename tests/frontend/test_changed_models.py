@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -30,7 +31,7 @@ class Model(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.bend(self.norm(self.linear(x))) * self.scale * self.factor + self.terms[0]
-        return moved(y) * GAIN + ADDED
+        return moved(y) * GAIN + ADDED + float(os.environ.get("TBUDA_TEST_SHIFT", "0"))
 
 
 def swap_halves(model: Model) -> None:
@@ -51,6 +52,10 @@ def change_global(_: Model) -> None:
     GAIN += 1
 
 
+def change_environment(_: Model) -> None:
+    os.environ["TBUDA_TEST_SHIFT"] = str(float(os.environ.get("TBUDA_TEST_SHIFT", "0")) + 1)
+
+
 CHANGES: dict[str, Callable[[Model], object]] = {
     "in place": lambda m: m.linear.weight.mul_(2),
     "data in place, which torch does not count": lambda m: m.linear.weight.data.mul_(2),
@@ -67,6 +72,7 @@ CHANGES: dict[str, Callable[[Model], object]] = {
     "another layer without weights": lambda m: setattr(m, "bend", nn.Tanh() if type(m.bend) is nn.ReLU else nn.ReLU()),
     "a hook": lambda m: m.linear.register_forward_hook(lambda _, inputs, y: y + 1),
     "a global number": change_global,
+    "a variable of the environment": change_environment,
     "a global dict that a function reads": lambda _: TABLE.update(offset=TABLE["offset"] + 1),
     "a global tensor": lambda _: ADDED.add_(1),
     "another forward": lambda m: setattr(m.bend, "forward", lambda x: -x),
@@ -74,7 +80,8 @@ CHANGES: dict[str, Callable[[Model], object]] = {
 
 
 @pytest.mark.parametrize("how", CHANGES)
-def test_a_session_runs_the_model_as_it_is(how: str) -> None:
+def test_a_session_runs_the_model_as_it_is(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TBUDA_TEST_SHIFT", "1.5")
     torch.manual_seed(0)
     model, x = Model().eval(), torch.randn(1, 600)
     session = Session(model, (x,), options=CompileOptions(default_df_override=DataFormat.Float32), cache=False)
@@ -96,9 +103,17 @@ def _no_other_device() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_no_other_device")
 @pytest.mark.parametrize(
-    "how", ["data in place, which torch does not count", "a number", "in a list", "a global number"]
+    "how",
+    [
+        "data in place, which torch does not count",
+        "a number",
+        "in a list",
+        "a global number",
+        "a variable of the environment",
+    ],
 )
-def test_a_device_runs_the_model_as_it_is(how: str) -> None:
+def test_a_device_runs_the_model_as_it_is(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TBUDA_TEST_SHIFT", "1.5")
     torch.manual_seed(0)
     model, x = Model().eval(), torch.randn(1, 600)
     device = TTDevice(

@@ -13,12 +13,14 @@ import dataclasses
 import functools
 import hashlib
 import logging
+import os
 import random
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -29,6 +31,7 @@ from tbuda_lab.core.errors import Diagnostic, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend.eager import call, classes_kept, is_code, own_classes, own_copy, same, same_seeds
 from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.large_values import LARGEST, LargeValue, LargeValues
+from tbuda_lab.core.frontend.torch_model.outside import EPOCHS, Reading, Watch, absent, other_world
 from tbuda_lab.core.frontend.torch_model.provenance import foreign, raised_at, short_path
 
 LOG = logging.getLogger("tbuda_lab.frontend")
@@ -50,6 +53,8 @@ FEW = 64
 """Entries up to which a global container is looked at."""
 _PLAIN = (bool, int, float, complex, str, bytes, torch.Tensor, np.ndarray)
 _HELD = (list, tuple, dict, set, frozenset)
+_ASKED: WeakKeyDictionary[torch.nn.Module, set[str]] = WeakKeyDictionary()
+"""By module the variables of the environment that its forward asked for."""
 _OWN = frozenset(vars(torch.nn.Module())) | {"_is_full_backward_hook", "_forward_hooks_always_called"}
 
 
@@ -75,15 +80,20 @@ def refuse_state(
     with classes_kept(module):
         try:
             changed = probe.find()
+            _ASKED[module] = probe.variables()
         except LargeValue as large:
             _refuse_size(large)
             return None
         except Exception:  # it does not run eagerly: the trace says why
             return None
-        if changed is not None:
+        if changed:
             raise _refusal(probe, changed)
         if probe.depends_on_draws():
             raise _random_refusal(probe)
+        if reading := probe.read_from_outside():
+            raise _outside_refusal(reading)
+        if changed is not None:
+            raise _refusal(probe, changed)
     return probe.first
 
 
@@ -134,6 +144,14 @@ def _random_refusal(probe: _Probe) -> UnsupportedOp:
     return UnsupportedOp("the model's answers depend on random numbers that cannot be traced", [found])
 
 
+def _outside_refusal(reading: Reading) -> UnsupportedOp:
+    text = f"{reading.source.name} inside the model: what it gave the trace would stay"
+    found = Diagnostic(
+        "error", reading.where or "forward", "unsupported", text, "read it outside and pass it as an input"
+    )
+    return UnsupportedOp("the model's answers depend on what it reads from outside", [found])
+
+
 class _Probe:
     """Calls of copies of one module."""
 
@@ -143,6 +161,8 @@ class _Probe:
         self.first: FirstCall | None = None
         self._large_values = LargeValues()
         self._draws = False
+        self._watches: list[Watch] = []
+        self._second: list[torch.Tensor] | None = None
 
     def _fresh(self) -> torch.nn.Module:
         own = own_copy(self.module)
@@ -161,13 +181,13 @@ class _Probe:
         """What makes answers depend on the calls before; None where nothing does."""
         own = self._fresh()
         before, weights, buffers = prints(own), _weights(own), _buffers(own)
-        first = self._call(own, self.bound)
+        first = self._watched_call(own)
         self.first = FirstCall(first, {n: b.clone() for n, b in own.named_buffers()}, self.bound.microbatch)
         once = [key for key, value in prints(own).items() if before.get(key, _NOTHING) != value]
         self.weights = {key for key, value in _weights(own).items() if weights.get(key) != value}
         if self.weights:
             return sorted(self.weights)
-        second = self._call(own, self.bound)
+        self._second = second = self._watched_call(own)
         writes = _buffers(own) != buffers
         if not once:
             return None if writes or same(first, second) else []
@@ -213,6 +233,37 @@ class _Probe:
                     if not same(self._call(self._fresh(), self.bound), self.first.outputs):
                         return True
         return False
+
+    def _watched_call(self, module: torch.nn.Module) -> list[torch.Tensor]:
+        with Watch() as watch:
+            self._watches.append(watch)
+            return self._call(module, self.bound)
+
+    def variables(self) -> set[str]:
+        """Names of the environment that were asked for."""
+        return {name for watch in self._watches for name in watch.variables}
+
+    def read_from_outside(self) -> Reading | None:
+        """The first source outside the model that an answer depends on: a clock, the system's random numbers, files."""
+        first, second = self._watches
+        readings = [r for r in first.readings.values() if not r.source.lasting]
+        readings += [r for r in second.readings.values() if r.source.lasting]
+        return next((r for r in readings if any(self._shows(r, epoch) for epoch in range(EPOCHS))), None)
+
+    def _shows(self, reading: Reading, epoch: int) -> bool:
+        """Whether an answer is another one when a source gives something else, or is kept where no other can be put."""
+        own, wanted = self._fresh(), self.first.outputs if self.first else []
+        if reading.source.lasting:
+            self._call(own, self.bound)
+            wanted = self._second or []
+        with other_world(reading, own, epoch), Watch() as watch:
+            try:
+                differs = not same(self._call(own, self.bound), wanted)
+            except Exception as error:
+                differs = not reading.source.lasting or (
+                    reading.source.other is absent and isinstance(error, FileNotFoundError)
+                )
+        return differs or reading.source.name in watch.readings
 
     def line_of_draw(self) -> str:
         """ "file.py:123" of the first line outside torch that draws from Python's or NumPy's generator."""
@@ -314,13 +365,15 @@ def refuse_lazy(module: torch.nn.Module) -> None:
 
 def contents(module: torch.nn.Module) -> Prints:
     """What a module answers by beside its inputs and its mode, as values that can be compared: weights, buffers,
-    attributes, its layers, their hooks and functions, and the globals that these read. They tell whether it was changed
+    attributes, its layers, their hooks and functions, the globals that these read, and, where it was traced, the
+    variables of the environment that it asked for. They tell whether it was changed
     since it was traced, by whatever way (`weight.data.mul_(2)` is none that torch counts). Raises `ModelError` as
     `refuse_lazy` does."""
     refuse_lazy(module)
     stored = [*module.named_parameters(), *module.named_buffers()]
     tensors = {("", name): _print(tensor) for name, tensor in stored}
-    return prints(module) | tensors | _code(module) | _globals(module)
+    asked: Prints = {("environment", name): os.environ.get(name) for name in sorted(_ASKED.get(module, ()))}
+    return prints(module) | tensors | _code(module) | _globals(module) | asked
 
 
 def _globals(module: torch.nn.Module) -> Prints:
