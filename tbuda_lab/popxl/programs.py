@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.frontend.torch_model.provenance import short_path
+from tbuda_lab.core.frontend.provenance import short_path
 from tbuda_lab.dialects.program import GraphProgram, netlist_digest
 from tbuda_lab.popxl.drawing import drawn_graph
 from tbuda_lab.popxl.executable import Executable

@@ -17,8 +17,8 @@ from torch import nn
 import tbuda_lab as pybuda
 from tbuda_lab.core.errors import InputError, ModelError, UnsupportedOp
 from tbuda_lab.core.frontend import feeds, from_any, from_torch, large_values
+from tbuda_lab.core.frontend.provenance import short_path
 from tbuda_lab.core.frontend.pybuda.foreign import graph_outputs
-from tbuda_lab.core.frontend.torch_model.provenance import short_path
 from tbuda_lab.core.ops.evaluate import evaluate
 from tbuda_lab.core.options import CompileOptions
 from tbuda_lab.core.session import Session

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
+import math
+import os
+import queue
 import random
+import re
+import socket
+import threading
+import types
 import typing
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -187,21 +196,34 @@ class Lazy(Base):
         return self.layer(x) + self.last
 
 
-class Silent(nn.Module):
-    """A lock cannot be copied."""
+class Held(Base):
+    """Holds what Python cannot copy."""
 
     def __init__(self) -> None:
         super().__init__()
-        import threading
-
-        self.layer, self.lock = nn.Linear(4, 4), threading.Lock()
+        self.held: typing.Any = HELD["a lock"]()
 
     def forward(self, x):
-        with self.lock:
+        return self.layer(x)
+
+
+class Locked(Held):
+    def forward(self, x):
+        with self.held:
             return self.layer(x)
 
 
-@pytest.mark.parametrize("kind", [Watched, Lazy, Silent])
+class Logged(Held):
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+    def forward(self, x):
+        self.held.write("called\n")
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("kind", [Watched, Lazy, Locked, Logged])
 def test_what_nothing_reads_is_left_out(kind: type[nn.Module]) -> None:
     torch.manual_seed(0)
     module, x = kind().eval(), torch.randn(1, 8, 4)
@@ -209,6 +231,133 @@ def test_what_nothing_reads_is_left_out(kind: type[nn.Module]) -> None:
     if isinstance(module, Base):
         assert not module.count and module.last is None and not module.list
     torch.testing.assert_close(evaluate(graph, {"x": 3 * x})["model.output_0"], module(3 * x).detach())
+
+
+HELD: dict[str, Callable[[], typing.Any]] = {
+    "a lock": threading.Lock,
+    "a reentrant lock": threading.RLock,
+    "a condition": threading.Condition,
+    "a queue": queue.Queue,
+    "a generator": lambda: (float(k) for k in range(99)),
+    "an open file": lambda: open(__file__, encoding="utf-8"),  # noqa: SIM115
+    "values of a thread": threading.local,
+    "a simple queue": queue.SimpleQueue,
+    "a module": lambda: math,
+    "a view of a dict": lambda: {1: 2}.keys(),
+    "a thread": lambda: threading.Thread(target=print),
+    "workers": concurrent.futures.ThreadPoolExecutor,
+    "a socket": socket.socket,
+    "a compiled pattern": lambda: re.compile("x"),
+    "a mapping that is read": lambda: types.MappingProxyType({1: 2}),
+}
+
+
+class HeldCounter(Held):
+    def forward(self, x):
+        self.count += 1  # here
+        return self.layer(x) * self.count
+
+
+class HeldDraw(Held):
+    def forward(self, x):
+        return self.layer(x) * random.random()  # here
+
+
+class HeldTrace(Held):
+    def forward(self, x):
+        return self.layer(x) + int(torch.compiler.is_exporting())
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_what_cannot_be_copied_hides_nothing(name: str) -> None:
+    x = torch.randn(1, 8, 4)
+    for kind, words in ((HeldCounter, "'count'"), (HeldDraw, "random numbers"), (HeldTrace, "another answer")):
+        module = kind().eval()
+        module.held = HELD[name]()
+        with pytest.raises(UnsupportedOp, match=words):
+            from_torch(module, (x,))
+    module = Held().eval()
+    module.held, module.inner = HELD[name](), [{"deep": HELD[name]()}]
+    torch.testing.assert_close(evaluate(from_torch(module, (x,)), {"x": x})["model.output_0"], module(x).detach())
+
+
+USES: dict[str, Callable[[typing.Any], float]] = {
+    "a generator": lambda held: next(held),
+    "an open file": lambda held: len(held.readline()),
+    "a simple queue": lambda held: held.qsize(),
+    "a socket": lambda held: held.fileno(),
+}
+
+
+class Uses(Held):
+    def forward(self, x):
+        try:
+            return self.layer(x) * USES[self.name](self.held)
+        except Exception:
+            return x
+
+
+@pytest.mark.parametrize("name", USES)
+def test_what_reading_uses_up_is_refused_where_it_is_read(name: str) -> None:
+    module = Uses().eval()
+    module.name, module.held = name, HELD[name]()
+    with pytest.raises(UnsupportedOp, match=r"test_state\.py:\d+: a .* that the module holds is read by the forward"):
+        from_torch(module, (torch.randn(1, 8, 4),))
+    if name == "a generator":
+        assert next(module.held) == 0.0  # nobody has read it
+
+
+class ThreadsOwn(Held):
+    def forward(self, x):
+        self.held.calls = getattr(self.held, "calls", 0) + 1
+        return self.layer(x) * self.held.calls
+
+
+class RefusesCopies(Base):
+    def __deepcopy__(self, memo: typing.Any) -> typing.NoReturn:
+        raise TypeError("there is one of it")
+
+    def forward(self, x):
+        self.count += 1
+        return self.layer(x) * self.count
+
+
+class GivesItself(RefusesCopies):
+    def __deepcopy__(self, memo: typing.Any) -> GivesItself:  # type: ignore[override]
+        return self
+
+
+class HoldsOne(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.lock = GivesItself(), threading.Lock()
+
+    def forward(self, x):
+        return self.one(x)
+
+
+@pytest.mark.parametrize("kind", [ThreadsOwn, RefusesCopies, GivesItself, HoldsOne])
+def test_modules_with_copies_of_their_own_are_judged(kind: type[Base]) -> None:
+    module = kind().eval()
+    if isinstance(module, ThreadsOwn):
+        module.held = threading.local()
+    with pytest.raises(UnsupportedOp, match="keeps something from one call to the next"):
+        from_torch(module, (torch.randn(1, 8, 4),))
+    assert not module.count and not getattr(module, "one", module).count
+
+
+class Slotted:
+    """Copies of it fail in code of its own."""
+
+    def __deepcopy__(self, memo: typing.Any) -> typing.NoReturn:
+        raise RuntimeError("no copies")
+
+
+def test_a_thing_with_a_copy_of_its_own_that_fails_is_shared() -> None:
+    module, x = HeldCounter().eval(), torch.randn(1, 8, 4)
+    module.held = Slotted()
+    with pytest.raises(UnsupportedOp, match="'count'"):
+        from_torch(module, (x,))
 
 
 class Scaled(Base):
@@ -236,16 +385,72 @@ class LeftOut(Base):
         return self.layer(x) if random.random() > 1 / 6 else x  # here
 
 
-@pytest.mark.parametrize("kind", [Scaled, ScaledByNumpy, Shuffled, LeftOut])
+RANDOM, STATE, NUMPY = random.Random(3), np.random.RandomState(3), np.random.default_rng(3)
+TORCH = torch.Generator().manual_seed(3)
+
+
+class GlobalGenerator(Base):
+    def forward(self, x):
+        return self.layer(x) if RANDOM.random() > 0.04 else x  # here
+
+
+class GlobalState(Base):
+    def forward(self, x):
+        return self.layer(x) if STATE.rand() < 0.96 else x  # here
+
+
+class GlobalNumpy(Base):
+    def forward(self, x):
+        return self.layer(x) if NUMPY.random() > 0.04 else x  # here
+
+
+class GlobalTorch(Base):
+    def forward(self, x):
+        return self.layer(x) * torch.rand(1, generator=TORCH)  # here
+
+
+class HeldGenerator(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = np.random.default_rng(0)
+
+    def forward(self, x):
+        return self.layer(x) if self.generator.random() < 0.96 else x  # here
+
+
+class HeldInAList(HeldGenerator):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generators = [random.Random(0)]
+
+    def forward(self, x):
+        return self.layer(x) * self.generators[0].random()  # here
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Scaled,
+        ScaledByNumpy,
+        Shuffled,
+        LeftOut,
+        GlobalGenerator,
+        GlobalState,
+        GlobalNumpy,
+        GlobalTorch,
+        HeldGenerator,
+        HeldInAList,
+    ],
+)
 def test_random_numbers_that_the_trace_does_not_see_are_refused(kind: type[nn.Module]) -> None:
     with open(__file__, encoding="utf-8") as file:
         lines = file.read().splitlines()
-    first = lines.index(f"class {kind.__name__}(Base):")
+    first = next(k for k, line in enumerate(lines) if line.startswith(f"class {kind.__name__}("))
     line = next(k for k in range(first, len(lines)) if lines[k].endswith("# here")) + 1
-    states = random.getstate(), np.random.get_state()[2]
+    states = random.getstate(), np.random.get_state()[2], RANDOM.getstate(), NUMPY.bit_generator.state
     with pytest.raises(UnsupportedOp, match=rf"test_state\.py:{line}: random numbers of Python or NumPy"):
         from_torch(kind().eval(), (torch.randn(1, 8, 4),))
-    assert (random.getstate(), np.random.get_state()[2]) == states
+    assert (random.getstate(), np.random.get_state()[2], RANDOM.getstate(), NUMPY.bit_generator.state) == states
 
 
 class DrawnInTraining(Base):
@@ -256,12 +461,20 @@ class DrawnInTraining(Base):
         return x if self.training and left_out else self.layer(x)
 
 
+class Counts(Base):
+    """A number is drawn and only told."""
+
+    def forward(self, x):
+        self.list.append(RANDOM.random())
+        return self.layer(x)
+
+
 class OwnGenerator(Base):
     def forward(self, x):
         return self.layer(x) * float(np.random.default_rng(3).random())
 
 
-@pytest.mark.parametrize("kind", [DrawnInTraining, OwnGenerator])
+@pytest.mark.parametrize("kind", [DrawnInTraining, Counts, OwnGenerator])
 def test_random_numbers_that_no_answer_depends_on_are_none(kind: type[nn.Module]) -> None:
     module, x = kind().eval(), torch.randn(1, 8, 4)
     torch.testing.assert_close(evaluate(from_torch(module, (x,)), {"x": x})["model.output_0"], module(x).detach())

@@ -22,14 +22,16 @@ from torch._subclasses import FakeTensor
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind
+from tbuda_lab.core.frontend.uncopied import Touched, copied
 
 SAME = 1e-5
 """Of the largest magnitude: runs that differ by more are not the same; sums in another order differ by less."""
 
 
 def own_copy(module: torch.nn.Module, shares: bool = False) -> torch.nn.Module | None:
-    """The module with parameters, buffers and attributes of its own; None where it cannot be copied. Weights take no
-    memory until they are written to. shares: parameters and buffers are the module's."""
+    """The module with parameters, buffers and attributes of its own; None where it cannot be copied, which locks and
+    their like do not prevent (`uncopied`). Weights take no memory until they are written to. shares: parameters and
+    buffers are the module's."""
     stored = [*module.parameters(), *module.buffers()] if shares else []
     memo: dict[int, Any] = {id(tensor): tensor for tensor in stored}
     for layer in module.modules():
@@ -38,8 +40,8 @@ def own_copy(module: torch.nn.Module, shares: bool = False) -> torch.nn.Module |
             if isinstance(value, torch.Tensor) and id(value) not in memo:
                 memo[id(value)] = _tensor_copy(value)
     try:
-        return copy.deepcopy(module, memo)
-    except Exception:  # it holds a lock, a stream or another thing that Python cannot copy
+        return copied(module, memo)
+    except Exception:
         return None
 
 
@@ -175,10 +177,14 @@ def as_trained() -> Iterator[None]:
 
 
 def call(module: torch.nn.Module, inputs: BoundInputs) -> Any:
-    """What forward returns for copies of the inputs, which it may write to."""
+    """What forward returns for copies of the inputs, which it may write to. Raises `UnsupportedOp` where it uses what
+    copies do not have."""
     args, kwargs = pytree.tree_map_only(torch.Tensor, lambda t: t.clone(), (inputs.args, inputs.kwargs))
-    with as_trained():
-        return module(*args, **kwargs)
+    try:
+        with as_trained():
+            return module(*args, **kwargs)
+    except Touched as touched:
+        raise touched.error from None
 
 
 def answers(module: torch.nn.Module, inputs: BoundInputs, count: int = 2) -> list[list[torch.Tensor]]:

@@ -15,7 +15,7 @@ from tbuda_lab.core.frontend.aten.call import RANDOM, AtenValue, CannotMap, Fold
 from tbuda_lab.core.frontend.calls import NOT_MAPPED, Calls, NotMapped, Tensor, finish
 from tbuda_lab.core.frontend.jax_model import indices, linear_algebra  # noqa: F401  they fill the table
 from tbuda_lab.core.frontend.jax_model.primitives import TABLE, Equation, plain_type, refuse_unread
-from tbuda_lab.core.frontend.torch_model.provenance import short_path
+from tbuda_lab.core.frontend.provenance import short_path
 from tbuda_lab.core.graph import Graph, Origin, ShapeError
 
 MISSING = "reading JAX models needs the package jax: pip install 'tbuda-lab[jax]'"

@@ -12,6 +12,7 @@ import torch
 
 from tbuda_lab.core.errors import InputError, ModelError, TbudaError
 from tbuda_lab.core.frontend.inputs import BoundInputs, bind, dtype_name
+from tbuda_lab.core.frontend.provenance import raised_at
 from tbuda_lab.core.frontend.pybuda import tracer
 from tbuda_lab.core.frontend.pybuda.foreign import ForeignModule
 from tbuda_lab.core.frontend.pybuda.module import Module, PyBudaModule, PyTorchModule, device_names
@@ -19,7 +20,6 @@ from tbuda_lab.core.frontend.pybuda.tensor import Tensor, node_of
 from tbuda_lab.core.frontend.pybuda.words import mark_words
 from tbuda_lab.core.frontend.torch_model import from_torch
 from tbuda_lab.core.frontend.torch_model.export import evaluation
-from tbuda_lab.core.frontend.torch_model.provenance import raised_at
 from tbuda_lab.core.frontend.torch_model.training import use_batch_statistics
 from tbuda_lab.core.frontend.traced_module import takes_elements
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Origin

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from tbuda_lab.core.frontend.emitter import Emitter
-from tbuda_lab.core.frontend.torch_model.provenance import foreign, short_path
+from tbuda_lab.core.frontend.provenance import foreign, short_path
 from tbuda_lab.core.graph import Graph, Origin
 
 

@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.frontend.eager import EagerStep, call, classes_kept, eager_steps, own_copy, same_seeds
 from tbuda_lab.core.frontend.inputs import BoundInputs, draw_masks, elements, fed_inputs
+from tbuda_lab.core.frontend.provenance import PACKAGE, function_line, user_line_of
 from tbuda_lab.core.frontend.torch_model.dropouts import NoDropouts
-from tbuda_lab.core.frontend.torch_model.provenance import PACKAGE, function_line, user_line_of
 from tbuda_lab.core.frontend.torch_model.state import FirstCall
 from tbuda_lab.core.graph import Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import LOSS, PHASE, TRAINABLE, WRITES

@@ -19,6 +19,7 @@ from tbuda_lab.core.errors import Diagnostic, InputError, ModelError, TbudaError
 from tbuda_lab.core.frontend.aten import lookup
 from tbuda_lab.core.frontend.eager import as_trained
 from tbuda_lab.core.frontend.inputs import BoundInputs
+from tbuda_lab.core.frontend.provenance import origin_of, raised_at
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE
 from tbuda_lab.core.frontend.torch_model.dropouts import KeepDropouts
 from tbuda_lab.core.frontend.torch_model.gradients import (
@@ -27,7 +28,6 @@ from tbuda_lab.core.frontend.torch_model.gradients import (
     own_mode,
     parameters_hooked,
 )
-from tbuda_lab.core.frontend.torch_model.provenance import origin_of, raised_at
 
 LOG = logging.getLogger("tbuda_lab.frontend")
 _ONE = threading.RLock()

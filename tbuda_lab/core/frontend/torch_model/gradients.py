@@ -21,8 +21,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
+from tbuda_lab.core.frontend.provenance import calling_line, foreign
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE
-from tbuda_lab.core.frontend.torch_model.provenance import calling_line, foreign
 
 Tensor = torch.Tensor
 

@@ -30,6 +30,7 @@ from tbuda_lab.core.frontend.aten.host import complex_call, has_host_form, host_
 from tbuda_lab.core.frontend.eager import classes_kept, own_copy
 from tbuda_lab.core.frontend.emitter import Emitter, as_array
 from tbuda_lab.core.frontend.inputs import PLAIN, BoundInputs, bind, dtype_name
+from tbuda_lab.core.frontend.provenance import origin_of, user_line
 from tbuda_lab.core.frontend.torch_model.audit import audit_answers
 from tbuda_lab.core.frontend.torch_model.caches import NAMESPACE, Caches
 from tbuda_lab.core.frontend.torch_model.export import (
@@ -45,7 +46,6 @@ from tbuda_lab.core.frontend.torch_model.export import (
     traced_mode,
 )
 from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
-from tbuda_lab.core.frontend.torch_model.provenance import origin_of, user_line
 from tbuda_lab.core.frontend.torch_model.state import refuse_lazy, refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.graph.phases import CACHE, ROLE, WRITES

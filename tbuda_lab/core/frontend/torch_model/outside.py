@@ -24,7 +24,7 @@ from typing import Any
 
 from torch import nn
 
-from tbuda_lab.core.frontend.torch_model.provenance import PACKAGE, foreign, short_path
+from tbuda_lab.core.frontend.provenance import PACKAGE, foreign, short_path
 
 Other = Callable[[Any, random.Random, float], Any]
 """Makes of what is called one that gives something else; the number is how far clocks are ahead, in seconds."""

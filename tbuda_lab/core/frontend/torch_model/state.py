@@ -14,11 +14,10 @@ import functools
 import hashlib
 import logging
 import os
-import random
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
-from types import CodeType, FrameType, FunctionType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,12 +26,13 @@ import torch
 from torch._subclasses import FakeTensor
 from torch.utils import _pytree as pytree
 
-from tbuda_lab.core.errors import Diagnostic, ModelError, UnsupportedOp
+from tbuda_lab.core.errors import Diagnostic, ModelError, TbudaError, UnsupportedOp
 from tbuda_lab.core.frontend.eager import call, classes_kept, is_code, own_classes, own_copy, same, same_seeds
 from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.large_values import LARGEST, LargeValue, LargeValues
+from tbuda_lab.core.frontend.provenance import foreign, raised_at, short_path
+from tbuda_lab.core.frontend.torch_model import generators
 from tbuda_lab.core.frontend.torch_model.outside import EPOCHS, Reading, Watch, absent, other_world
-from tbuda_lab.core.frontend.torch_model.provenance import foreign, raised_at, short_path
 
 LOG = logging.getLogger("tbuda_lab.frontend")
 
@@ -47,8 +47,6 @@ COLUMNS = 1021
 DEPTH = 6
 FAR = 1000
 """What is added to a number that a forward changes, to see whether its answers depend on it."""
-DRAWS = 8
-"""Other random numbers that a model which draws some is called with."""
 FEW = 64
 """Entries up to which a global container is looked at."""
 _PLAIN = (bool, int, float, complex, str, bytes, torch.Tensor, np.ndarray)
@@ -73,7 +71,7 @@ def refuse_state(
 ) -> FirstCall | None:
     """Call copies of a module on the sample, and raise `UnsupportedOp` where an answer depends on the calls before, by
     something else than buffers, naming what the forward changes and the line that does. mode: a context in which a copy
-    is called. Modules that cannot be copied, or that do not run, are not looked at: None."""
+    is called. Modules that do not run are not looked at: None. Raises `ModelError` for one that cannot be copied."""
     if any(t.is_meta for t in [*module.parameters(), *module.buffers(), *(t for _, t in bound.leaves)]):
         return None
     probe = _Probe(module, bound, mode)
@@ -84,6 +82,8 @@ def refuse_state(
         except LargeValue as large:
             _refuse_size(large)
             return None
+        except TbudaError:
+            raise
         except Exception:  # it does not run eagerly: the trace says why
             return None
         if changed:
@@ -160,21 +160,23 @@ class _Probe:
         self.weights: set[Key] = set()
         self.first: FirstCall | None = None
         self._large_values = LargeValues()
-        self._draws = False
+        self._draws, self._shared = False, _shared_generators(module)
         self._watches: list[Watch] = []
         self._second: list[torch.Tensor] | None = None
 
     def _fresh(self) -> torch.nn.Module:
         own = own_copy(self.module)
         if own is None:
-            raise ValueError("it cannot be copied")
+            text = "Python cannot copy it (copy.deepcopy), so that nothing tells whether its trace answers as it does"
+            raise ModelError(f"{type(self.module).__name__}: {text}; give it a __deepcopy__ that does")
         return own
 
     def _call(self, module: torch.nn.Module, bound: BoundInputs) -> list[torch.Tensor]:
-        with same_seeds(), self.mode(module), torch.no_grad(), self._large_values:
-            before = _generators()
+        drawn = [*self._shared, *_own_generators(module)]
+        with same_seeds(), generators.kept(self._shared), self.mode(module), torch.no_grad(), self._large_values:
+            before = list(map(generators.state, drawn))
             returned = call(module, bound)
-            self._draws |= _generators() != before
+            self._draws |= list(map(generators.state, drawn)) != before
         return [leaf.clone() for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 
     def find(self) -> list[Key] | None:
@@ -225,13 +227,13 @@ class _Probe:
         number that is drawn and only compared (as for layers left out at random) shows in some of them alone."""
         if not self._draws or self.first is None:
             return False
-        for seed in range(DRAWS):
-            with same_seeds():
-                random.seed(seed)
-                np.random.seed(seed)
-                with contextlib.suppress(Exception):
-                    if not same(self._call(self._fresh(), self.bound), self.first.outputs):
-                        return True
+        for draw in range(generators.DRAWS):
+            own = self._fresh()
+            with generators.kept(self._shared), contextlib.suppress(Exception):
+                for generator in (*self._shared, *_own_generators(own)):
+                    generators.reseed(generator, draw)
+                if not same(self._call(own, self.bound), self.first.outputs):
+                    return True
         return False
 
     def _watched_call(self, module: torch.nn.Module) -> list[torch.Tensor]:
@@ -266,8 +268,10 @@ class _Probe:
         return differs or reading.source.name in watch.readings
 
     def line_of_draw(self) -> str:
-        """ "file.py:123" of the first line outside torch that draws from Python's or NumPy's generator."""
-        return self._first_line(self._fresh(), _generators)
+        """ "file.py:123" of the first line outside torch that draws from a generator."""
+        own = self._fresh()
+        drawn = [*self._shared, *_own_generators(own)]
+        return self._first_line(own, lambda: list(map(generators.state, drawn)))
 
     def line(self, key: Key) -> str:
         """ "file.py:123" of the first line outside torch that changes a value."""
@@ -303,12 +307,6 @@ class _Probe:
 
 
 _NOTHING = object()
-
-
-def _generators() -> tuple[Any, ...]:
-    """Where Python's and NumPy's generators stand."""
-    name, keys, position, *rest = np.random.get_state()
-    return random.getstate(), name, np.asarray(keys).tobytes(), position, *rest
 
 
 def _others(bound: BoundInputs) -> BoundInputs:
@@ -378,8 +376,17 @@ def contents(module: torch.nn.Module) -> Prints:
 
 def _globals(module: torch.nn.Module) -> Prints:
     """By file and name, the plain values, tensors and small containers that methods of a model's classes read from
-    their files, themselves or by functions of the same package."""
-    values: Prints = {}
+    their files."""
+    return {
+        (f"globals of {file}", name): _print(value, 2)
+        for file, name, value in _read_globals(module)
+        if isinstance(value, _PLAIN) or (isinstance(value, _HELD) and len(value) <= FEW)
+    }
+
+
+def _read_globals(module: torch.nn.Module) -> Iterator[tuple[Any, str, Any]]:
+    """(file, name, value) of what methods of a model's classes read from their files beside functions, themselves or by
+    functions of the same package."""
     open_ = [f for kind in own_classes(module) for value in vars(kind).values() for f in _functions_of(value)]
     seen = set(map(id, open_))
     while open_:
@@ -391,9 +398,24 @@ def _globals(module: torch.nn.Module) -> Prints:
                 if id(value) not in seen and value.__module__.partition(".")[0] == package:
                     seen.add(id(value))
                     open_.append(value)
-            elif isinstance(value, _PLAIN) or (isinstance(value, _HELD) and len(value) <= FEW):
-                values[f"globals of {file}", name] = _print(value, 2)
-    return values
+            else:
+                yield file, name, value
+
+
+def _shared_generators(module: torch.nn.Module) -> list[Any]:
+    """Generators of random numbers that a module shares with its copies: Python's, NumPy's and global ones."""
+    values = (value for _, _, value in _read_globals(module))
+    return [*generators.COMMON, *(v for v in _flat(values) if isinstance(v, generators.KINDS))]
+
+
+def _own_generators(module: torch.nn.Module) -> list[Any]:
+    """Those that it holds in attributes."""
+    values = (v for layer in module.modules() for n, v in vars(layer).items() if n not in _OWN)
+    return [v for v in _flat(values) if isinstance(v, generators.KINDS)]
+
+
+def _flat(values: Iterable[Any]) -> list[Any]:
+    return pytree.tree_leaves([v for v in values if isinstance(v, (*generators.KINDS, list, tuple, dict))])
 
 
 def _functions_of(value: Any) -> list[FunctionType]:
@@ -454,7 +476,7 @@ def _print(value: Any, depth: int = DEPTH) -> Any:
         return "array", value.shape, str(value.dtype), value.tobytes() if value.dtype != object else len(value)
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return type(value).__name__, repr(value)
-    if depth == 0 or isinstance(value, torch.nn.Module) or is_code(value):
+    if depth == 0 or isinstance(value, torch.nn.Module | ModuleType) or is_code(value):
         return type(value).__name__
     if isinstance(value, Mapping):
         return "mapping", tuple((_print(k, depth - 1), _print(v, depth - 1)) for k, v in list(value.items()))

@@ -18,7 +18,7 @@ from tbuda_lab.core.graph import Origin
 
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))) + os.sep
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 
