@@ -53,6 +53,8 @@ def resize(n: OnnxNode) -> Any:
         final = [dict((a, s) for a, s, _ in moved).get(d, shape[d]) for d in (2, 3)]
         if where == "align_corners" or min(final) > 1:
             return n.aten.upsample_bilinear2d(x, final, where == "align_corners")
+    for axis, target, _ in moved:
+        n.calls.make_room((target, shape[axis]) if mode != "nearest" else (target,), torch.float64)
     sources = {a: _sources(shape[a], s, r, where, crops.get(a)) for a, s, r in moved}
     if mode == "nearest":
         at = {a: _nearest(source, rounding).clip(0, shape[a] - 1) for a, source in sources.items()}
@@ -60,7 +62,6 @@ def resize(n: OnnxNode) -> Any:
         if image and exact and repeats and not crops:
             return n.aten.upsample_nearest2d(x, [dict((a, s) for a, s, _ in moved).get(d, shape[d]) for d in (2, 3)])
     for axis, target, ratio in moved:
-        n.calls.make_room((target, shape[axis]), torch.float64)
         source = sources[axis]
         outside = np.zeros(target, bool) if axis not in crops else (source < 0) | (source > shape[axis] - 1)
         if mode == "nearest":  # a product would spread an infinity over all
