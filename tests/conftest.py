@@ -67,9 +67,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What imports made stays to the end: the garbage collector need not look at it again and again."""
+    """What imports made stays to the end: the garbage collector need not look at it again and again. At what is made
+    later it looks more rarely: as often as Python does of itself, it took 9 % of the time of tests that trace."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
 
 
 @pytest.hookimpl(tryfirst=True)
