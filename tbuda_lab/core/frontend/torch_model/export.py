@@ -409,12 +409,13 @@ def _refuse_shared_writes(graph: torch.fx.Graph) -> None:
 
 def _drop_checks(graph: torch.fx.Graph) -> None:
     """Take out the checks of `IGNORED`, and the numbers that they alone read: `item()` of a tensor and Python's
-    arithmetic with it."""
+    arithmetic with it; calls that failed, which have no value and which the model went on from, too."""
     for node in reversed(graph.nodes):
         if node.op != "call_function" or node.users:
             continue
         if isinstance(node.target, torch._ops.OpOverload):
-            drop = node.target._schema.name in IGNORED | {ITEM}
+            failed = bool(node.target._schema.returns) and node.meta.get("val") is None
+            drop = failed or node.target._schema.name in IGNORED | {ITEM}
         else:
             drop = not isinstance(node.target, torch._ops.HigherOrderOperator)
         if drop:

@@ -45,8 +45,9 @@ from tbuda_lab.core.frontend.torch_model.export import (
     register_outputs,
     traced_mode,
 )
+from tbuda_lab.core.frontend.torch_model.handled import TracerErrors, refuse_handled
 from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
-from tbuda_lab.core.frontend.torch_model.state import refuse_lazy, refuse_state
+from tbuda_lab.core.frontend.torch_model.state import refuse_lazy, refuse_script, refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.graph.phases import CACHE, ROLE, WRITES
 from tbuda_lab.core.ops import Assertion, Cast, HostCall, Reshape, StopGradient
@@ -125,7 +126,10 @@ def from_torch(
     with classes_kept(module):  # the trace calls a copy: what forward writes stays out of the user's module
         try:
             copy = own_copy(module, shares=True) or module
-            graph, found, traced = _trace(copy, bound, name, progress, drops, trains, whole)
+            with TracerErrors() as errors:
+                graph, found, traced = _trace(copy, bound, name, progress, drops, trains, whole)
+            if errors.seen:
+                refuse_handled(module, traced, mode, lambda own: export(own, traced, None, drops is not None, trains))
         except (UnsupportedOp, ModelError) as error:
             if trains or not any(layer.training for layer in module.modules()):
                 raise
@@ -140,22 +144,6 @@ def from_torch(
     if dropouts is not None:
         dropouts += found
     return graph
-
-
-def refuse_script(module: Any) -> None:
-    """Raises `ModelError` for TorchScript: its code is torch's, and nothing is left to trace."""
-    if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
-        raise ModelError(
-            "a TorchScript module (torch.jit.script, trace, load or freeze) cannot be traced; give the nn.Module that "
-            "it was made from, an ExportedProgram of torch.export, or an ONNX file of torch.onnx.export"
-        )
-    parts = module.named_modules() if isinstance(module, torch.nn.Module) else ()
-    inner = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
-    if inner is not None:
-        raise ModelError(
-            f"submodule {inner!r} is a TorchScript module, which cannot be traced; put the nn.Module "
-            "there that it was made from"
-        )
 
 
 def _trace(

@@ -361,6 +361,22 @@ def refuse_lazy(module: torch.nn.Module) -> None:
             )
 
 
+def refuse_script(module: Any) -> None:
+    """Raises `ModelError` for TorchScript: its code is torch's, and nothing is left to trace."""
+    if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise ModelError(
+            "a TorchScript module (torch.jit.script, trace, load or freeze) cannot be traced; give the nn.Module that "
+            "it was made from, an ExportedProgram of torch.export, or an ONNX file of torch.onnx.export"
+        )
+    parts = module.named_modules() if isinstance(module, torch.nn.Module) else ()
+    inner = next((name for name, part in parts if isinstance(part, torch.jit.ScriptModule)), None)
+    if inner is not None:
+        raise ModelError(
+            f"submodule {inner!r} is a TorchScript module, which cannot be traced; put the nn.Module "
+            "there that it was made from"
+        )
+
+
 def contents(module: torch.nn.Module) -> Prints:
     """What a module answers by beside its inputs and its mode, as values that can be compared: weights, buffers,
     attributes, its layers, their hooks and functions, the globals that these read, and, where it was traced, the
