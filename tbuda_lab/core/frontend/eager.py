@@ -265,6 +265,8 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
     if not (a.is_floating_point() or a.is_complex()):
         return torch.equal(a, b)
+    if a.element_size() == 1:  # floats of 8 bits have no arithmetic
+        a, b = a.float(), b.float()
     finite = a[a.isfinite()].abs()
     scale = float(finite.max()) if finite.numel() else 0.0
     return torch.allclose(a, b, rtol=SAME, atol=SAME * scale, equal_nan=True)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tbuda_lab.core.errors import ModelError
+from tbuda_lab.core.frontend.inputs import refuse_beyond_float32
 from tbuda_lab.core.frontend.large_values import LARGEST
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind, Op, Origin, Shape, ShapeError
 from tbuda_lab.core.ops import Add, Cast, Matmul, ReduceSum
@@ -20,7 +21,8 @@ from tbuda_lab.core.ops.tm import MOVES
 def as_array(tensor: torch.Tensor) -> np.ndarray:
     """The value of a node from a torch tensor: floats as float32, integers as they are, truth values as 0.0 and 1.0.
 
-    Raises `ModelError` for a tensor without values (on the meta device), unless it is empty.
+    Raises `ModelError` for a tensor without values (on the meta device), unless it is empty, and `InputError` for
+    float64 beyond float32.
     """
     if tensor.is_meta:
         if tensor.numel():
@@ -30,6 +32,7 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
             )
         tensor = torch.empty(tensor.shape, dtype=tensor.dtype)
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()
+    refuse_beyond_float32(plain, f"a weight or constant of shape {tuple(plain.shape)}")
     if plain.dtype == torch.bool or plain.is_floating_point():
         return np.asarray(plain.to(torch.float32).numpy())
     return np.asarray(plain.numpy())

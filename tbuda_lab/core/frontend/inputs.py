@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch._subclasses import FakeTensor
 from torch.utils import _pytree as pytree
 
 from tbuda_lab.core.errors import InputError, quantity
@@ -118,6 +119,8 @@ def _dense(value: Any) -> Any:
         raise InputError("a nested tensor is not an input; pad it with torch.nested.to_padded_tensor")
     if value.layout is not torch.strided:
         raise InputError(f"a tensor of layout {value.layout} is not an input; convert it with .to_dense()")
+    if value.is_floating_point() and value.element_size() == 1:
+        raise InputError(f"a tensor of {value.dtype} is not an input: no format of the device holds it; .float() does")
     return value
 
 
@@ -328,6 +331,7 @@ def check_input(node: Node, tensor: torch.Tensor) -> None:
             f"input {node.name!r} has dtype {dtype_name(tensor)}; the model was traced with {node.attrs.get('dtype')}; "
             f"convert it with .to(torch.{node.attrs.get('dtype')})"
         )
+    refuse_beyond_float32(tensor, f"input {node.name!r}")
     for least, largest, others, where in node.attrs.get(INDEX_RANGES, ()) if tensor.numel() else ():
         outside = (tensor < least) | (tensor > largest)
         for other in others:
@@ -336,6 +340,18 @@ def check_input(node: Node, tensor: torch.Tensor) -> None:
             raise InputError(
                 f"input {node.name!r} holds the index {int(tensor[outside][0])}; {where} reads {least} to {largest}"
             )
+
+
+def refuse_beyond_float32(tensor: torch.Tensor, what: str) -> None:
+    """Raise `InputError` for a finite number of float64 that float32 has not, and so no format of a device."""
+    if tensor.dtype != torch.float64 or tensor.is_meta or isinstance(tensor, FakeTensor):
+        return
+    beyond = tensor.isfinite() & (tensor.abs() > torch.finfo(torch.float32).max)
+    if bool(beyond.any()):
+        raise InputError(
+            f"{what} holds {float(tensor[beyond][0]):.6g}, which would be infinite on the device: its widest format is "
+            "float32; scale it"
+        )
 
 
 def elements(graph: Graph, feed: Mapping[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:

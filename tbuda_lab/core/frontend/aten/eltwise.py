@@ -508,6 +508,8 @@ def cast(c: Call) -> str:
     x, before, after = c.x(), c.dtype_of(), c.out.dtype
     if before == after:
         return x
+    if kind(after) == "float" and bits(after) < 16:
+        raise CannotMap(f"it rounds to {after}, which no format of the device holds; leave it out, or round outside")
     if kind(after) == "float":
         if kind(before) != "float":
             return c.op(Cast("float32"), x)

@@ -142,6 +142,7 @@ def audit_answers(
         return
     given = dict(bound.leaves)
     feed = {n.name: given[str(n.attrs["argument"])] for n in fed_inputs(graph)}
+    feed = {n: t.float() if t.dtype == torch.float64 else t for n, t in feed.items()}  # as any device rounds them
     feed |= draw_masks(graph, 1, active=False)
     values = evaluate(graph, feed)
     outputs = [n for n in graph.outputs if WRITES not in n.attrs]
@@ -257,7 +258,9 @@ class _Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before = [t.double().flatten() for t in operands if not t.is_complex()]
         operand_values = torch.cat(before) if before else torch.zeros(0, dtype=torch.float64)
         for t in pytree.tree_leaves(out):
-            if isinstance(t, torch.Tensor) and t.is_floating_point() and t.numel() and not _is_moved(t, operand_values):
+            if not (isinstance(t, torch.Tensor) and t.is_floating_point() and t.element_size() > 1 and t.numel()):
+                continue
+            if not _is_moved(t, operand_values):
                 noise = torch.rand(t.shape, generator=self.generator, dtype=torch.float32).mul_(2).sub_(1)
                 scale = t.abs().double()  # which has room for a sum's terms
                 if torch.Tag.pointwise not in function.tags:  # sums: their roundings are of the terms' size
@@ -403,7 +406,8 @@ def _widened(value: Any) -> Any:
 
 def without_dropouts(model: torch.nn.Module) -> torch.nn.Module:
     """A copy whose layers drop nothing, as devices train that leave dropouts out."""
-    own = own_copy(model) or model
+    copied = own_copy(model)
+    own = model if copied is None else copied
     kinds = torch.nn.modules.dropout._DropoutNd | torch.nn.RNNBase | torch.nn.MultiheadAttention
     for layer in own.modules() if own is not model else ():
         if isinstance(layer, kinds):

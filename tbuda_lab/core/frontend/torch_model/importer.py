@@ -125,7 +125,8 @@ def from_torch(
         first = refuse_state(module, bound, mode)
     with classes_kept(module):  # the trace calls a copy: what forward writes stays out of the user's module
         try:
-            copy = own_copy(module, shares=True) or module
+            own = own_copy(module, shares=True)
+            copy = module if own is None else own  # one that is empty is false
             with TracerErrors() as errors:
                 graph, found, traced = _trace(copy, bound, name, progress, drops, trains, whole)
             if errors.seen:

@@ -479,7 +479,8 @@ def elementwise_in_batch(module: torch.nn.Module, bound: BoundInputs, mode: Call
     A model that mixes along dim 0 is traced on all of it; so is one of which this cannot be told. mode: a context in
     which a copy of the module is called.
     """
-    module = own_copy(module) or module
+    own = own_copy(module)
+    module = module if own is None else own
     at = [0, 1] if bound.microbatch > 2 else [0, 1, 0]  # no run of one: torch calls some ops otherwise for a size of 1
     one, other, whole = (b.map(_own_tensor) for b in (bound.cut(), bound.elements(at), bound))
     before = [(id(b), b._version) for b in module.buffers()]

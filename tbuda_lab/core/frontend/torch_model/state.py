@@ -311,7 +311,13 @@ _NOTHING = object()
 
 def _others(bound: BoundInputs) -> BoundInputs:
     """Inputs of other values: floats are spread and turned round, whole numbers in another order."""
-    return bound.map(lambda t: 0.5 - 2 * t if t.is_floating_point() else t.flatten().flip(0).reshape(t.shape))
+
+    def other(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_floating_point():  # those of 8 bits have no arithmetic
+            return (0.5 - 2 * (tensor.float() if tensor.element_size() == 1 else tensor)).to(tensor.dtype)
+        return tensor.flatten().flip(0).reshape(tensor.shape)
+
+    return bound.map(other)
 
 
 def _weights(module: torch.nn.Module) -> dict[Key, Any]:
@@ -464,7 +470,8 @@ def prints(module: torch.nn.Module) -> Prints:
     """What modules and their classes hold beside parameters, buffers and modules, as values that can be compared."""
     values: Prints = {}
     for path, layer in module.named_modules():
-        for name, value in vars(layer).items():
+        compiled = type(layer).__module__.startswith("torch._dynamo")  # what it keeps is torch's
+        for name, value in vars(layer).items() if not compiled else ():
             if name not in _OWN:
                 values[path, name] = _print(value)
     for kind in own_classes(module):
