@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -170,3 +171,37 @@ def test_nan_and_infinity_have_their_places(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(Relu, "evaluate", lambda self, a, wrong=wrong: wrong(a))
         with pytest.raises(UnsupportedOp, match=r"\d of 4 elements differ"):
             from_torch(nn.ReLU(), (x,))
+
+
+class Returns(nn.Module):
+    def __init__(self, beside: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.beside = [beside]
+
+    def forward(self, x):
+        return x.relu(), self.beside[0](x)
+
+
+@pytest.mark.parametrize(
+    "beside", [lambda x: x.sum().item(), lambda x: {"k": x.max().item()}, lambda x: [(x > 0).sum().item()]]
+)
+def test_numbers_of_values_beside_tensors_are_refused(beside: Callable[[torch.Tensor], Any]) -> None:
+    with pytest.raises(UnsupportedOp, match=r"output \[1\].*: a Python number of a tensor's value"):
+        from_torch(Returns(beside), (torch.randn(2, 3),))
+
+
+BESIDE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "[1] = 3": lambda x: 3,
+    "[1] = 'text'": lambda x: "text",
+    "[1] = True": lambda x: x.dim() == 2,
+    "[1]['n'] = 2.5": lambda x: {"n": 2.5, "none": None},
+    "[1][1] = 3": lambda x: x.shape,
+    "type ndarray": lambda x: np.ones(3),
+    "type set": lambda x: {1},
+}
+
+
+@pytest.mark.parametrize("told", BESIDE)
+def test_what_is_returned_beside_tensors_is_told(told: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert len(from_torch(Returns(BESIDE[told]), (torch.randn(2, 3),)).outputs) == 1
+    assert told in caplog.text

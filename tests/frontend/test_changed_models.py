@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 from collections.abc import Callable, Iterator
 
@@ -23,6 +24,47 @@ def moved(y: torch.Tensor) -> torch.Tensor:
     return y + TABLE["offset"]
 
 
+SHIFT: contextvars.ContextVar[float] = contextvars.ContextVar("SHIFT", default=1.0)
+
+
+def counter() -> tuple[Callable[[], float], Callable[[object], None]]:
+    """A function of a number around it, and one that changes it."""
+    number = 1.0
+
+    def change(_: object) -> None:
+        nonlocal number
+        number += 1
+
+    return lambda: number, change
+
+
+AROUND, change_around = counter()
+
+
+def defaulted(value: float = 1.0, *, other: float = 1.0) -> float:
+    return value * other
+
+
+def change_defaults(_: Model) -> None:
+    defaulted.__defaults__ = (defaulted.__defaults__[0] + 1,)  # type: ignore[index]
+
+
+def change_keyword_defaults(_: Model) -> None:
+    defaulted.__kwdefaults__["other"] += 1
+
+
+class Doubles(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+
+def change_class(model: Model) -> None:
+    """Exchanges the method of a class, as a patch of a library does."""
+    model.bend = Doubles() if type(model.bend) is not Doubles else model.bend
+    factor = float(torch.rand(())) + 3
+    Doubles.forward = lambda self, x: factor * x
+
+
 class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -31,6 +73,7 @@ class Model(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.bend(self.norm(self.linear(x))) * self.scale * self.factor + self.terms[0]
+        y = y * SHIFT.get() + AROUND() - defaulted()
         return moved(y) * GAIN + ADDED + float(os.environ.get("TBUDA_TEST_SHIFT", "0"))
 
 
@@ -75,6 +118,11 @@ CHANGES: dict[str, Callable[[Model], object]] = {
     "a variable of the environment": change_environment,
     "a global dict that a function reads": lambda _: TABLE.update(offset=TABLE["offset"] + 1),
     "a global tensor": lambda _: ADDED.add_(1),
+    "a context variable": lambda _: SHIFT.set(SHIFT.get() + 1),
+    "a number around a function": change_around,
+    "a default": change_defaults,
+    "a default by keyword": change_keyword_defaults,
+    "a method of a class": change_class,
     "another forward": lambda m: setattr(m.bend, "forward", lambda x: -x),
 }
 

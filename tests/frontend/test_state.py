@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import inspect
 import math
 import os
 import queue
@@ -476,5 +477,45 @@ class OwnGenerator(Base):
 
 @pytest.mark.parametrize("kind", [DrawnInTraining, Counts, OwnGenerator])
 def test_random_numbers_that_no_answer_depends_on_are_none(kind: type[nn.Module]) -> None:
+    module, x = kind().eval(), torch.randn(1, 8, 4)
+    torch.testing.assert_close(evaluate(from_torch(module, (x,)), {"x": x})["model.output_0"], module(x).detach())
+
+
+class Contiguous(Base):
+    def forward(self, x):  # here
+        return self.layer(x) * (2 if x.is_contiguous() else 1)
+
+
+class Stride(Base):
+    def forward(self, x):  # here
+        return self.layer(x) * x.stride(1)
+
+
+class Strided(Base):
+    def forward(self, x):  # here
+        return self.layer(x.as_strided((1, 8, 4), (32, 1, 8)))
+
+
+class MadeContiguous(Base):
+    def forward(self, x):
+        return self.layer(x.contiguous().as_strided((1, 8, 4), (32, 1, 8)))
+
+
+class OfAResult(Base):
+    def forward(self, x):
+        y = self.layer(x)
+        return y if y.is_contiguous() else y.clone()
+
+
+@pytest.mark.parametrize("kind", [Contiguous, Stride, Strided])
+def test_how_inputs_lie_in_memory_reaches_no_answer(kind: type[nn.Module]) -> None:
+    source, first = inspect.getsourcelines(kind)
+    line = first + next(k for k, text in enumerate(source) if "# here" in text)
+    with pytest.raises(UnsupportedOp, match=rf"test_state\.py:{line}: .* of an input, whose values in another order"):
+        from_torch(kind().eval(), (torch.randn(1, 8, 4),))
+
+
+@pytest.mark.parametrize("kind", [MadeContiguous, OfAResult])
+def test_layouts_that_no_answer_depends_on(kind: type[nn.Module]) -> None:
     module, x = kind().eval(), torch.randn(1, 8, 4)
     torch.testing.assert_close(evaluate(from_torch(module, (x,)), {"x": x})["model.output_0"], module(x).detach())

@@ -183,6 +183,10 @@ def register_outputs() -> None:
             register(cls)
 
 
+_OF_VALUES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_TENSOR = "return the tensor itself, without item(), int() or float()"
+
+
 @contextlib.contextmanager
 def tensors_only(module: torch.nn.Module, gradients: KeepGradients | None = None) -> Iterator[None]:
     """Objects that a forward returns beside tensors (a key-value cache, say) are left out, with one warning. Tensors
@@ -193,6 +197,13 @@ def tensors_only(module: torch.nn.Module, gradients: KeepGradients | None = None
         if gradients is not None:
             leaves = [gradients.current(v) for v in leaves]
             output = pytree.tree_unflatten(leaves, spec)
+        numbers = [k for k, v in pytree.tree_flatten_with_path(output)[0] if isinstance(v, _OF_VALUES)]
+        if numbers:
+            paths = ", ".join(pytree.keystr(k) or "the output" for k in numbers)
+            found = Diagnostic(
+                "error", f"output {paths}", "unsupported", "a Python number of a tensor's value", _TENSOR
+            )
+            raise UnsupportedOp("the model returns numbers that depend on its inputs beside tensors", [found])
         foreign = [type(v).__name__ for v in leaves if not isinstance(v, torch.Tensor | int | float | str | None)]
         if not foreign:
             return output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import operator
 from collections.abc import Callable
@@ -51,6 +52,8 @@ from tbuda_lab.core.frontend.torch_model.state import refuse_lazy, refuse_script
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.graph.phases import CACHE, ROLE, WRITES
 from tbuda_lab.core.ops import Assertion, Cast, HostCall, Reshape, StopGradient
+
+LOG = logging.getLogger("tbuda_lab.frontend")
 
 
 class _Poison:
@@ -538,6 +541,11 @@ class _TorchImporter:
             self._write(target, values[k], returned[k])
         selected = [v for v, s in zip(values, specs, strict=True) if s.kind is OutputKind.USER_OUTPUT]
         paths = _output_paths(self.program.call_spec.out_spec, len(selected))
+        plain = [f"{path} = {v!r}" for v, path in zip(selected, paths, strict=True) if isinstance(v, int | float | str)]
+        if plain:
+            LOG.warning(
+                "what the model returns beside tensors is that of the trace, and no run gives it: %s", ", ".join(plain)
+            )
         count = 0
         for value, path in zip(selected, paths, strict=True):
             if isinstance(value, FoldedValue):

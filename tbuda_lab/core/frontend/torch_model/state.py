@@ -17,7 +17,8 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import CodeType, FrameType, FunctionType, ModuleType
+from contextvars import ContextVar
+from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -30,7 +31,7 @@ from tbuda_lab.core.errors import Diagnostic, ModelError, TbudaError, Unsupporte
 from tbuda_lab.core.frontend.eager import call, classes_kept, is_code, own_classes, own_copy, same, same_seeds
 from tbuda_lab.core.frontend.inputs import BoundInputs
 from tbuda_lab.core.frontend.large_values import LARGEST, LargeValue, LargeValues
-from tbuda_lab.core.frontend.provenance import foreign, raised_at, short_path
+from tbuda_lab.core.frontend.provenance import foreign, function_line, raised_at, short_path
 from tbuda_lab.core.frontend.torch_model import generators
 from tbuda_lab.core.frontend.torch_model.outside import EPOCHS, Reading, Watch, absent, other_world
 
@@ -47,6 +48,7 @@ COLUMNS = 1021
 DEPTH = 6
 FAR = 1000
 """What is added to a number that a forward changes, to see whether its answers depend on it."""
+_LAYOUT = frozenset({"stride", "is_contiguous", "as_strided", "storage_offset", "untyped_storage"})
 FEW = 64
 """Entries up to which a global container is looked at."""
 _PLAIN = (bool, int, float, complex, str, bytes, torch.Tensor, np.ndarray)
@@ -94,6 +96,8 @@ def refuse_state(
             raise _outside_refusal(reading)
         if changed is not None:
             raise _refusal(probe, changed)
+        if asked := probe.asks_for_layout():
+            raise _layout_refusal(*asked)
     return probe.first
 
 
@@ -150,6 +154,12 @@ def _outside_refusal(reading: Reading) -> UnsupportedOp:
         "error", reading.where or "forward", "unsupported", text, "read it outside and pass it as an input"
     )
     return UnsupportedOp("the model's answers depend on what it reads from outside", [found])
+
+
+def _layout_refusal(name: str, where: str) -> UnsupportedOp:
+    text = f"{name} of an input, whose values in another order in memory give another answer"
+    found = Diagnostic("error", where or "forward", "unsupported", text, "take .contiguous() of the inputs first")
+    return UnsupportedOp("the model's answers depend on how its inputs lie in memory", [found])
 
 
 class _Probe:
@@ -244,6 +254,23 @@ class _Probe:
     def variables(self) -> set[str]:
         """Names of the environment that were asked for."""
         return {name for watch in self._watches for name in watch.variables}
+
+    def asks_for_layout(self) -> tuple[str, str] | None:
+        """What the model asks for of the memory of tensors, and the line where its function begins, if its answer is
+        another one for inputs whose last two dims lie the other way round."""
+        names = ((n, f) for f in _reached(self.module) for n in sorted(_LAYOUT & _names_in(f.__code__)))
+        name, function = next(names, ("", None))
+        if self.first is None or function is None:
+            return None
+        moved = self.bound.map(lambda t: t.transpose(-1, -2).contiguous().transpose(-1, -2) if t.dim() > 1 else t)
+        try:
+            own = self._fresh()
+            with same_seeds(), self.mode(own), torch.no_grad():
+                returned = own(*moved.args, **moved.kwargs)
+        except Exception:  # torch refuses them, and says so
+            return None
+        values = [t for t in pytree.tree_leaves(returned) if isinstance(t, torch.Tensor)]
+        return None if same(values, self.first.outputs) else (name, function_line(function))
 
     def read_from_outside(self) -> Reading | None:
         """The first source outside the model that an answer depends on: a clock, the system's random numbers, files."""
@@ -385,10 +412,9 @@ def refuse_script(module: Any) -> None:
 
 def contents(module: torch.nn.Module) -> Prints:
     """What a module answers by beside its inputs and its mode, as values that can be compared: weights, buffers,
-    attributes, its layers, their hooks and functions, the globals that these read, and, where it was traced, the
-    variables of the environment that it asked for. They tell whether it was changed
-    since it was traced, by whatever way (`weight.data.mul_(2)` is none that torch counts). Raises `ModelError` as
-    `refuse_lazy` does."""
+    attributes, its layers, their hooks and functions, what these hold and the globals that they read, and, where it was
+    traced, the variables of the environment that it asked for. They tell whether it was changed since it was traced, by
+    whatever way (`weight.data.mul_(2)` is none that torch counts). Raises `ModelError` as `refuse_lazy` does."""
     refuse_lazy(module)
     stored = [*module.named_parameters(), *module.named_buffers()]
     tensors = {("", name): _print(tensor) for name, tensor in stored}
@@ -397,36 +423,63 @@ def contents(module: torch.nn.Module) -> Prints:
 
 
 def _globals(module: torch.nn.Module) -> Prints:
-    """By file and name, the plain values, tensors and small containers that methods of a model's classes read from
-    their files."""
-    return {
-        (f"globals of {file}", name): _print(value, 2)
-        for file, name, value in _read_globals(module)
-        if isinstance(value, _PLAIN) or (isinstance(value, _HELD) and len(value) <= FEW)
-    }
+    """By file and name, the plain values, tensors, small containers and context variables that functions of a model
+    read from their files; by function its code, its defaults, and what it holds of the functions around it."""
+    reached = _reached(module)
+    values: Prints = {(f"globals of {file}", name): _print_small(v) for file, name, v in _read_globals(reached)}
+    for at, function in enumerate(reached):
+        around = [cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell)]
+        held = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), *around)
+        values[f"function {at}", function.__qualname__] = function.__code__, tuple(map(_print_small, held))
+    return values
 
 
-def _read_globals(module: torch.nn.Module) -> Iterator[tuple[Any, str, Any]]:
-    """(file, name, value) of what methods of a model's classes read from their files beside functions, themselves or by
-    functions of the same package."""
-    open_ = [f for kind in own_classes(module) for value in vars(kind).values() for f in _functions_of(value)]
-    seen = set(map(id, open_))
-    while open_:
-        function = open_.pop()
-        package, file = function.__module__.partition(".")[0], function.__globals__.get("__name__")
+def _is_filled(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
+def _print_small(value: Any) -> Any:
+    """As `_print`, of what a program may change between runs; others by their type."""
+    if isinstance(value, ContextVar):
+        return _print_small(value.get(None))
+    small = isinstance(value, _PLAIN) or (isinstance(value, _HELD) and len(value) <= FEW)
+    return _print(value, 2) if small else type(value).__name__
+
+
+def _reached(module: torch.nn.Module) -> list[FunctionType]:
+    """The functions of a model: of its classes, in its attributes and hooks, and those of the same packages that they
+    read from their files."""
+    classes = [value for kind in own_classes(module) for value in vars(kind).values()]
+    layers = [v for layer in module.modules() for v in (*_hooks(layer), *vars(layer).values()) if is_code(v)]
+    reached = [f for value in (*classes, *layers) for f in _functions_of(value)]
+    seen = set(map(id, reached))
+    for function in reached:  # which grows
+        package = (function.__module__ or "").partition(".")[0]
         for name in sorted(_names_in(function.__code__)):
             value = function.__globals__.get(name)
-            if isinstance(value, FunctionType):
-                if id(value) not in seen and value.__module__.partition(".")[0] == package:
-                    seen.add(id(value))
-                    open_.append(value)
-            else:
-                yield file, name, value
+            if not isinstance(value, FunctionType) or id(value) in seen:
+                continue
+            if (value.__module__ or "").partition(".")[0] == package:
+                seen.add(id(value))
+                reached.append(value)
+    return reached
+
+
+def _read_globals(functions: Iterable[FunctionType]) -> Iterator[tuple[Any, str, Any]]:
+    """(file, name, value) of what functions read from their files beside functions."""
+    for function in functions:
+        for name in _names_in(function.__code__):
+            value = function.__globals__.get(name, _NOTHING)
+            if value is not _NOTHING and not isinstance(value, FunctionType):
+                yield function.__globals__.get("__name__"), name, value
 
 
 def _shared_generators(module: torch.nn.Module) -> list[Any]:
     """Generators of random numbers that a module shares with its copies: Python's, NumPy's and global ones."""
-    values = (value for _, _, value in _read_globals(module))
+    values = (value for _, _, value in _read_globals(_reached(module)))
     return [*generators.COMMON, *(v for v in _flat(values) if isinstance(v, generators.KINDS))]
 
 
@@ -456,13 +509,16 @@ def _names_in(code: CodeType) -> frozenset[str]:
     return frozenset(code.co_names).union(*inner)
 
 
+def _hooks(layer: torch.nn.Module) -> tuple[Any, ...]:
+    return *layer._forward_pre_hooks.values(), *layer._forward_hooks.values()
+
+
 def _code(module: torch.nn.Module) -> Prints:
     """By layer its class, its hooks, and the functions that it holds in place of those of its class."""
     code: Prints = {}
     for path, layer in module.named_modules():
-        hooks = (*layer._forward_pre_hooks.values(), *layer._forward_hooks.values())
         own = tuple((name, id(value)) for name, value in vars(layer).items() if is_code(value))
-        code[path, "code"] = type(layer), tuple(map(id, hooks)), own
+        code[path, "code"] = type(layer), tuple(map(id, _hooks(layer))), own
     return code
 
 
