@@ -369,7 +369,21 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     table = {t: decompositions[t] for t in decompositions if lookup(t) is None} if unmapped else {}
     if mutable:  # what is left whole hides that its results share the memory of an operand
         table |= {t: decompositions[t] for t in targets if t in decompositions and _hides_views(t)}
-    decomposed: ExportedProgram = program.run_decompositions(table)
+    return _decomposed(program, table)
+
+
+def _decomposed(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]]) -> ExportedProgram:
+    """`run_decompositions`, but torch is not told to take apart composite ops the way in which it does of itself: it
+    would register each of 500 for nine backends, twice, which takes longer than the trace of a small program."""
+    inside: Any = sys.modules[type(program).__module__]
+    collect = getattr(inside, "_collect_all_valid_cia_ops", None)
+    composite = collect() if collect is not None else frozenset()  # other versions of torch have no such function
+    inside._collect_all_valid_cia_ops = lambda: composite - table.keys()
+    try:
+        left = {op: parts for op, parts in table.items() if op not in composite}
+        decomposed: ExportedProgram = program.run_decompositions(left)
+    finally:
+        inside._collect_all_valid_cia_ops = collect
     return decomposed
 
 
