@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ correlation of 0.99 is 0.14 of the signal; a wrong scale, or one wrong element a
 """
 
 _NEARLY_CONSTANT = 1e-3
+FLAT = 0.1
+"""Spread about the mean, over the length, below which a correlation says more of the rounding than of the values."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +85,21 @@ def _correlation(a: np.ndarray, b: np.ndarray, difference: float, scale: float) 
 @dataclasses.dataclass(frozen=True)
 class TensorError(Comparison):
     """As `Comparison`, and relative_l2: the length of the difference over that of what is wanted, of zeros the
-    difference itself; constant: what is wanted hardly varies, so that its correlation says nothing."""
+    difference itself; spread: the length of what is wanted about its mean over its whole length; constant: it hardly
+    varies, so that its correlation says nothing."""
 
     relative_l2: float = dataclasses.field(default=0.0, kw_only=True)
+    spread: float = dataclasses.field(default=1.0, kw_only=True)
     constant: bool = dataclasses.field(default=False, kw_only=True)
+
+    def within(self, pcc: float) -> bool:
+        """Whether no more is lost than noise that leaves a correlation of `pcc` (an error of sqrt(2 (1 - pcc)) of the
+        spread), where a spread below `FLAT` counts as that: of an output that hardly varies, such as probabilities of
+        an untrained model, the rounding that every format does would be too much."""
+        if self.exact or not self.relative <= MAX_RELATIVE:
+            return self.passes(pcc)
+        allowed = math.sqrt(2 * (1 - pcc)) * max(self.spread, FLAT)
+        return self.constant or self.pcc >= pcc or self.relative_l2 <= allowed
 
     @property
     def ulps(self) -> float:
@@ -129,7 +143,8 @@ def measure_error(name: str, expected: np.ndarray, got: np.ndarray) -> TensorErr
     else:
         pcc = _correlation_by_difference(a, difference, mean, shift, spread, off - a.size * shift**2)
     relative_l2 = float(np.sqrt(off / whole)) if whole else float(np.sqrt(off)) * unit
-    return TensorError(name, pcc, largest, scale, relative_l2=relative_l2, constant=bool(flat))
+    varies = float(np.sqrt(max(spread, 0.0) / whole)) if whole else 0.0
+    return TensorError(name, pcc, largest, scale, relative_l2=relative_l2, spread=varies, constant=bool(flat))
 
 
 def _largest(values: np.ndarray) -> float:

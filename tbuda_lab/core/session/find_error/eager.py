@@ -1,17 +1,18 @@
 """The module run eagerly, with every tensor that it makes on the way: the reference of the traced graph.
 
-Values are known again by their fingerprints (shape, sum, sum of squares and a weighted sum), so that nothing of the
+Values are known again by their fingerprints (shape, length, and sums with random signs), so that nothing of the
 importer is trusted. A traced op whose value the module never had is wrong if it leads to a wrong output.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,7 +21,7 @@ from tbuda_lab.core.graph import Graph, NodeKind
 from tbuda_lab.core.session.find_error.graphs import unmasked
 
 Tensor = torch.Tensor
-_CLOSE = 2e-4
+_CLOSE, _PROJECTIONS = 1e-3, 3
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -41,13 +42,16 @@ class Fingerprints:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, ...], list[np.ndarray]] = {}
-        self._weights: dict[int, np.ndarray] = {}
+        self._signs: dict[int, np.ndarray] = {}
 
     def _of(self, value: Tensor) -> np.ndarray:
+        """[length, projections over it]. Two values that are the same but for noise of r of their length differ by
+        about r in each; two that are not by about 1, whatever norm or mean all values of a model share."""
         flat = value.detach().float().reshape(-1).numpy()
-        weights = self._weights.get(flat.size)
-        if weights is None:
-            weights = self._weights[flat.size] = np.random.default_rng(flat.size).random(flat.size, np.float32)
+        signs = self._signs.get(flat.size)
+        if signs is None:
+            bits = np.random.default_rng(flat.size).integers(0, 2, (_PROJECTIONS, flat.size), np.int8)
+            signs = self._signs[flat.size] = np.float32(2) * bits - np.float32(1)
         rest = unmasked(flat)
         if rest is not None:  # beside a mask nothing else would show
             flat = np.where(rest, flat, np.sign(flat) * 2 * np.abs(flat[rest]).max())
@@ -56,7 +60,7 @@ class Fingerprints:
             flat = np.nan_to_num(flat, nan=1.0, posinf=2.0, neginf=3.0).clip(-1e15, 1e15)
             size = float(np.sqrt(np.vdot(flat, flat)))
         size += 1e-30
-        return np.array([size, float(flat.sum()) / size, float(np.vdot(flat, weights)) / size])
+        return np.array([size, *(signs @ flat / size)])
 
     def add(self, value: Tensor) -> None:
         if value.numel() and value.device.type == "cpu" and not isinstance(value, torch._subclasses.FakeTensor):
@@ -68,7 +72,7 @@ class Fingerprints:
         prints = self._known.get(_core(value.shape))
         if not prints:
             return False
-        off = np.abs(np.stack(prints) - own) / np.array([own[0], *[np.sqrt(value.numel())] * 2])
+        off = np.abs(np.stack(prints) - own) / np.array([own[0], *[1.0] * _PROJECTIONS])
         return bool((off.max(axis=1) < _CLOSE).any())
 
 
@@ -80,15 +84,37 @@ def run_eagerly(module: torch.nn.Module, args: Any, kwargs: Any, prints: Fingerp
     """Outputs of the module in the mode that it is in, in the order of `torch.utils._pytree`. prints: takes all values
     on the way."""
     own = own_copy(module)
-    recorder = contextlib.nullcontext() if prints is None else _Recorder(prints)
-    with torch.no_grad(), classes_kept(module), recorder:
+    with contextlib.ExitStack() as stack:
+        for entered in (torch.no_grad(), classes_kept(module)):
+            stack.enter_context(entered)
+        if prints is not None:
+            stack.enter_context(_in_single_calls(module))
+            stack.enter_context(_Recorder(prints))
         returned = (module if own is None else own)(*args, **kwargs)
     return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 
 
-def unseen(graph: Graph, values: dict[str, Tensor], prints: Fingerprints, wrong: Iterable[str]) -> str:
+@contextlib.contextmanager
+def _in_single_calls(module: torch.nn.Module) -> Iterator[None]:
+    """While it lasts torch calculates attention, encoder layers and recurrent layers op by op: a fused kernel would
+    show none of the values on the way."""
+    fast, onednn = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
+    torch.backends.mha.set_fastpath_enabled(False)
+    if any(isinstance(layer, torch.nn.LSTM) for layer in module.modules()):
+        torch.backends.mkldnn.enabled = False
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        if torch.backends.mkldnn.enabled != onednn:
+            torch.backends.mkldnn.enabled = onednn
+
+
+def unseen(graph: Graph, values: dict[str, Tensor], prints: Fingerprints, wrong: Iterable[str]) -> tuple[str, ...]:
     """The first op on the way to a wrong output whose value the module never had, and whose way to it has no value
-    that it had; "" where there is none."""
+    that it had, with those of the same call that follow it: of one call the module has the last value alone. () where
+    there is none."""
     order = {node.name: k for k, node in enumerate(graph.topological())}
     seen: dict[str, bool] = {}
 
@@ -107,4 +133,28 @@ def unseen(graph: Graph, values: dict[str, Tensor], prints: Fingerprints, wrong:
                 reached.add(source)
                 stack.append(source)
     ops = sorted((n for n in reached if graph[n].kind is NodeKind.OP), key=order.__getitem__)
-    return ops[0] if ops else ""
+    call = [n for n in ops if graph[n].origin == graph[ops[0]].origin]
+    found = set(call[:1])
+    for name in call[1:]:
+        if found.intersection(graph[name].sources):
+            found.add(name)
+    return (*(n for n in call if n in found), *(_unproven(graph, values, ops[0]) if ops else ()))
+
+
+def _unproven(graph: Graph, values: dict[str, Tensor], name: str) -> list[str]:
+    """Ops that lead to one and of which it proves nothing that the module had their value: zeros, and what an op of
+    several operands gives where it is one of these, as a sum without its bias is."""
+    found: list[str] = []
+    stack = [name]
+    while stack:
+        for source in graph[stack.pop()].sources:
+            node, value = graph[source], values.get(source)
+            if node.kind is not NodeKind.OP or value is None or source in found:
+                continue
+            operands = [values[s] for s in node.sources if s in values] if len(node.sources) > 1 else []
+            if not value.any() or any(
+                x.numel() == value.numel() and torch.equal(x.reshape(-1), value.reshape(-1)) for x in operands
+            ):
+                found.append(source)
+                stack.append(source)
+    return found

@@ -37,7 +37,6 @@ _SAFE = {
 _NAMES = ("op", "name", "op_name", "location", "loc")
 _VALUES = ("device", "golden", "values", "value", "data", "tensor")
 """Keys of a line's values. Of a line with both a card's and a reference's the card's are judged."""
-_KEYS = ", ".join(_VALUES)
 
 
 def read_goldens(goldens: str | Path | Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -77,7 +76,7 @@ def of_elements(goldens: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[in
 def _read_file(path: Path) -> dict[str, np.ndarray]:
     suffix = path.suffix.lower()
     if suffix == ".npz":
-        return {name: np.asarray(value) for name, value in read_npz(path).items()}
+        return {name: _array(value, f"{path.name}: {name[:80]!r}") for name, value in read_npz(path).items()}
     if suffix == ".safetensors":
         return _safetensors(path)
     if suffix in (".jsonl", ".json"):
@@ -95,7 +94,7 @@ def _array(value: Any, where: str) -> np.ndarray:
             raise ValueError("no real numbers")
         return given.astype(np.float32)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{where}: its values are no numbers") from error
+        raise InputError(f"{where}: its values are no real numbers") from error
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -150,15 +149,12 @@ def _json_lines(path: Path) -> dict[str, np.ndarray]:
             raise InputError(f"{where}: not JSON") from error
         if not isinstance(entry, dict):
             raise InputError(f"{where}: expected an object with a name and values")
-        name = _name(entry)
-        key = next((k for k in _VALUES if isinstance(entry.get(k), list)), None)
-        if name is None or key is None:
-            if name is not None and isinstance(entry.get("payload"), dict):
-                records.append(entry)
-            lists = [str(k)[:40] for k, v in entry.items() if isinstance(v, list) and k != "shape"]
-            if name is not None and lists:
-                raise InputError(f"{where}: {name!r} has a list {lists[0]!r}; values are read of {_KEYS}")
+        name, key = _name(entry), next((k for k in _VALUES if isinstance(entry.get(k), list)), None)
+        if name is not None and key is None and isinstance(entry.get("payload"), dict):
+            records.append(entry)
             continue
+        if name is None or key is None:
+            raise InputError(f"{where}: {_lacking(entry, name)}")
         array = _array(entry[key], where)
         budget.take(array.nbytes, f"line {number}")
         shape = entry.get("shape")
@@ -178,6 +174,14 @@ def _json_lines(path: Path) -> dict[str, np.ndarray]:
 
 def _name(entry: Mapping[str, Any]) -> str | None:
     return next((entry[k] for k in _NAMES if isinstance(entry.get(k), str)), None)
+
+
+def _lacking(entry: Mapping[str, Any], name: str | None) -> str:
+    """What a line has not: no line is passed over, for a misspelt key would hide an op."""
+    keys = ", ".join(repr(str(k)[:40]) for k in list(entry)[:8]) or "nothing"
+    if name is None:
+        return f"it has no name ({', '.join(_NAMES)}) but {keys}"
+    return f"{name[:80]!r} has no list of values ({', '.join(_VALUES)}) but {keys}"
 
 
 _PASSED = frozenset(("ok", "skipped_numerics", "no_golden", "golden_promoted", "golden_evicted"))

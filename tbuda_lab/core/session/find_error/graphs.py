@@ -13,12 +13,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tbuda_lab.core.graph import TILE, Graph, Node, NodeKind
+from tbuda_lab.core.errors import TbudaError
+from tbuda_lab.core.graph import TILE, Graph, GraphError, Node, NodeKind
 from tbuda_lab.core.graph.phases import evaluation_order
 
 Tensor = torch.Tensor
 Values = Mapping[str, Tensor]
 _MOST_PROOFS = 8  # suspects for which the rest of the graph is evaluated once more
+
+
+class NoValueError(Exception):
+    """An op of a graph that cannot be calculated, which is a fault of its stage. op: its name."""
+
+    def __init__(self, op: str, reason: str) -> None:
+        super().__init__(f"{op}: {reason}")
+        self.op, self.reason = op, reason
 
 
 class GraphRun:
@@ -39,8 +48,13 @@ class GraphRun:
                 self.values[node.name] = value
 
     def value_of(self, node: Node, values: Values) -> Tensor | None:
-        """A node's value of others; None where it is not known."""
-        return self._step(node, values) if all(s in values for s in node.sources) else None
+        """A node's value of others; None where it is not known. Raises `NoValueError` where torch refuses."""
+        if not all(s in values for s in node.sources):
+            return None
+        try:
+            return self._step(node, values)
+        except (TbudaError, GraphError, RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise NoValueError(node.name, str(error).partition("\n")[0]) from error
 
     def replaced(self, forced: Values) -> dict[str, Tensor]:
         """The values that change where those of `forced` are replaced."""
@@ -206,7 +220,10 @@ class StageSearch:
     def _heals(self, values: Values, wrong: Sequence[str]) -> bool:
         """Whether all outputs are right with these values in place of what their ops gave."""
         forced = {n: self._force(n, value) for n, value in values.items()}
-        changed = self.run.replaced(forced)
+        try:
+            changed = self.run.replaced(forced)
+        except NoValueError:  # of another shape than what follows takes
+            return False
         return all(
             relative_error(self.known[o], self._view(o, changed[o])) <= 10 * self.tolerance
             for o in wrong

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tbuda_lab.core.verification import TensorError
+from tbuda_lab.core.verification import FLAT, MIN_PCC, TensorError
 
 STAGES = ("traced", "passed", "lowered", "netlist", "golden", "device")
 """In the order of the compile: the traced graph against the module; the passed and the lowered graph each against the
@@ -74,13 +74,18 @@ class ErrorReport:
             line = f" ({self.location})" if self.location else ""
             others = [name for name in self.nodes if name != self.op]
             more = f", {len(others) - 3} more" if len(others) > 3 else ""
-            near = f"; it, or one of those before it: {', '.join(others[-3:])}{more}" if others else ""
+            near = f"; it, or one of those that nothing tells from it: {', '.join(others[-3:])}{more}" if others else ""
             return f"{self.op or 'the outputs'}{line}{tile}: first wrong at `{self.stage}`; {self.reason}{near}"
         text = f"right everywhere ({', '.join(self.checked)}); relative error of the outputs {self.error:.3g}"
         if self.not_finite:
             text += f"; {self.not_finite:.1%} of what the model itself gives is NaN or infinite, and has no error"
         if self.differing:
             text += f"; {self.differing:.1%} of an output of whole numbers or truth values differ from the model's"
+        for output in self.outputs:
+            if output.pcc < MIN_PCC and output.spread < FLAT and not output.constant:
+                text += (
+                    f"; {output.name} varies by {output.spread:.2g} of its size alone, so its pcc is {output.pcc:.4g}"
+                )
         if self.costs and self.error > 0:
             worst = self.costs[0]
             if worst.share >= WORTH * self.error:

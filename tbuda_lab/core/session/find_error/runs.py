@@ -8,7 +8,7 @@ run with formats is off by the noise of float32, so no run without rounding is n
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import torch
@@ -23,10 +23,10 @@ from tbuda_lab.core.lowering.evaluate import leaf_value, op_value
 from tbuda_lab.core.lowering.hw_ops import HwOp
 from tbuda_lab.core.name_patterns import name_pattern
 from tbuda_lab.core.runner import Runner
-from tbuda_lab.core.session.find_error.graphs import GraphRun, differing_share, first_tile, relative_error
+from tbuda_lab.core.session.find_error.graphs import TIES, GraphRun, differing_share, first_tile, relative_error
 from tbuda_lab.core.session.find_error.report import FormatCost, OpError
 from tbuda_lab.core.session.op_checks import whole_output
-from tbuda_lab.core.verification import TensorError, measure_error
+from tbuda_lab.core.verification import MAX_RELATIVE, TensorError, measure_error
 from tbuda_lab.sim.numerics import covered_bits, leading_bits
 
 Tensor = torch.Tensor
@@ -191,19 +191,31 @@ class NetlistRun:
                 lost.append(binding.name)
         return lost
 
-    def output_errors(self, expected: Mapping[str, Tensor]) -> tuple[TensorError, ...]:
-        """What left the device against the reference, where both have it."""
-        return tuple(
-            measure_error(n, expected[n].double().numpy(), got.double().numpy())
-            for n, got in self.outputs.items()
-            if n in expected and expected[n].numel() == got.numel() and got.is_floating_point()
-        )
+    def output_errors(self, expected: Mapping[str, Tensor], stepped: Collection[str] = ()) -> tuple[TensorError, ...]:
+        """What left the device against the reference, where both have it. stepped: outputs behind a threshold, of which
+        a few numbers may lie on its other side."""
+        errors = []
+        for name, got in self.outputs.items():
+            if name not in expected or expected[name].numel() != got.numel() or not got.is_floating_point():
+                continue
+            a, b = expected[name].double().numpy().reshape(-1), got.double().numpy().reshape(-1)
+            near = nearly_all(a, b) if name in stepped else None
+            errors.append(measure_error(name, a, b) if near is None else measure_error(name, a[near], b[near]))
+        return tuple(errors)
 
     def differing(self, expected: Mapping[str, Tensor]) -> float:
         """Of outputs that are whole numbers or truth values the largest share that differs from the reference's."""
         both = [(expected[n], got) for n, got in self.outputs.items() if n in expected]
         whole = [(a, b) for a, b in both if a.numel() == b.numel() and not a.is_floating_point()]
         return max((differing_share(a, b) for a, b in whole), default=0.0)
+
+
+def nearly_all(expected: np.ndarray, got: np.ndarray) -> np.ndarray | None:
+    """Where two arrays are near each other, if that is all but `TIES` of them; None where it is all, or fewer."""
+    scale = np.abs(expected).max(initial=0.0, where=np.isfinite(expected))
+    with np.errstate(invalid="ignore", over="ignore"):
+        near = np.abs(expected - got) <= MAX_RELATIVE * scale
+    return near if 1 - TIES <= near.mean() < 1 else None
 
 
 def op_errors(
@@ -366,9 +378,14 @@ def _parsed(text: object) -> DataFormat | None:
 
 
 def output_costs(
-    result: CompileResult, run: NetlistRun, reference: GraphRun, ops: tuple[OpError, ...]
+    result: CompileResult,
+    run: NetlistRun,
+    reference: GraphRun,
+    ops: tuple[OpError, ...],
+    stepped: Collection[str] = (),
 ) -> tuple[FormatCost, ...]:
-    """What the rounding of the ops that are off most makes of the outputs' error, each alone, largest first."""
+    """What the rounding of the ops that are off most makes of the outputs' error, each alone, largest first. stepped:
+    see `NetlistRun.output_errors`."""
     outputs = [n for n in result.lowered.outputs if n.name in reference.values]
     costs = []
     for op in sorted(ops, key=lambda o: -o.isolated.relative_l2)[:_JUDGED]:
@@ -380,11 +397,20 @@ def output_costs(
         off = torch.where(run.got[op.op] == should, same, run.got[op.op] - should)
         changed = reference.replaced({op.op: reference.values[op.op] + off})
         reached = [(n, reference.values[n.name], changed[n.name]) for n in outputs if n.name in changed]
-        share = max((relative_error(logical(n, a), logical(n, b)) for n, a, b in reached), default=0.0)
+        share = max((_moved(logical(n, a), logical(n, b), n.name in stepped) for n, a, b in reached), default=0.0)
         # golden mode rounds no other results: what is lost there was lost by the host's conversion of what is read
         rounds = run.mode == "device" or node.df in _CUT
         costs.append(FormatCost(op.op, node.df.name if node.df else "", share, _wider(result, node) if rounds else ""))
     return tuple(sorted(costs, key=lambda c: -c.share))
+
+
+def _moved(before: Tensor, after: Tensor, stepped: bool) -> float:
+    """Relative error of an output; of one behind a threshold of nearly all of it."""
+    near = nearly_all(before.reshape(-1).double().numpy(), after.reshape(-1).double().numpy()) if stepped else None
+    if near is None:
+        return relative_error(before, after)
+    kept = torch.from_numpy(near)
+    return relative_error(before.reshape(-1)[kept], after.reshape(-1)[kept])
 
 
 def _wider(result: CompileResult, node: Node) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import threading
@@ -22,11 +23,20 @@ from tbuda_lab.core.lowering.evaluate import leaf_value, op_value, packed, plain
 from tbuda_lab.core.lowering.hw_ops import HwOp
 from tbuda_lab.core.lowering.values import collapse
 from tbuda_lab.core.measured.match import traced_name
-from tbuda_lab.core.ops.evaluate import node_value
+from tbuda_lab.core.ops.base import NdOp
+from tbuda_lab.core.ops.evaluate import ancestors, node_value
+from tbuda_lab.core.ops.host import HostCall
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.find_error.eager import Fingerprints, run_eagerly, unseen
 from tbuda_lab.core.session.find_error.goldens import of_elements
-from tbuda_lab.core.session.find_error.graphs import GraphRun, StageSearch, Values, first_tile, relative_error
+from tbuda_lab.core.session.find_error.graphs import (
+    GraphRun,
+    NoValueError,
+    StageSearch,
+    Values,
+    first_tile,
+    relative_error,
+)
 from tbuda_lab.core.session.find_error.report import STAGES, ErrorReport, FormatCost, OpError
 from tbuda_lab.core.session.find_error.runs import (
     LEAVES,
@@ -55,6 +65,9 @@ GOLDEN_FLOOR, GOLDEN_SLACK = 0.01, 3.0
 this session make of the op's value, for a card sums and rounds in an order of its own."""
 _PLAIN = 0.05
 """Relative error from which an op whose rounding is foreseen is wrong without a run that does not round."""
+
+_STEPS = frozenset(("argmax", "argsort", "ceil", "floor", "floor_divide", "fmod", "frac", "heaviside", "remainder"))
+_STEPS |= {"round", "searchsorted", "sign", "sort", "topk", "trunc"}
 
 
 @dataclasses.dataclass
@@ -97,14 +110,15 @@ def find_error(
     ]
     checked: list[str] = []
     try:
-        if not search.goldens and search.graphs_agree():
-            checked, steps = ["traced", "passed", "lowered"], steps[3:]
-        elif not search.goldens and search.passes_agree():
-            checked, steps = ["traced", "passed"], steps[2:]
+        checked.extend(search.right_graphs())
+        steps = steps[len(checked) :]
         for stage, step in steps:
             if cancel is not None and cancel.is_set():
                 raise Cancelled("the search for the wrong op was cancelled")
-            found = step()
+            try:
+                found = step()
+            except NoValueError as error:
+                found = _Found(error.op, (error.op,), None, f"it cannot be calculated: {error.reason}")
             checked.append(stage)
             if found is not None:
                 return search.report(stage, found, checked)
@@ -229,7 +243,17 @@ class _Search:
     def _eager(self) -> dict[str, Tensor]:
         return self._run_module()
 
-    def graphs_agree(self) -> bool:
+    def right_graphs(self) -> tuple[str, ...]:
+        """The stages up to the last that gives what the module gives: then those before it are right, too."""
+        if self.goldens:
+            return ()
+        for count, agrees in ((3, self._graphs_agree), (2, self._passes_agree)):
+            with contextlib.suppress(NoValueError):  # it is found in its own stage
+                if agrees():
+                    return STAGES[:count]
+        return ()
+
+    def _graphs_agree(self) -> bool:
         """Whether the lowered graph gives what the module gives: then all graphs between them are right."""
         last = self._lowered.values
         bindings = {b.name: dataclasses.replace(b, tms=()) for b in self.result.outputs}
@@ -244,7 +268,7 @@ class _Search:
                 return False
         return True
 
-    def passes_agree(self) -> bool:
+    def _passes_agree(self) -> bool:
         """Whether the passed graph gives what the module gives: then the traced one does, too."""
         values = self._passed_outputs()
         return (
@@ -282,7 +306,7 @@ class _Search:
         return max(TOLERANCE["traced"], 4 * coarsest)
 
     def _blame_traced(self, prints: Fingerprints, wrong: Sequence[str], expected: Values) -> _Found:
-        name = unseen(self.graph, self._traced.values, prints, wrong) or wrong[0]
+        nodes = unseen(self.graph, self._traced.values, prints, wrong) or (wrong[0],)
         first_wrong = wrong[0]
         got = self._traced.values[first_wrong]
         tile = (
@@ -290,7 +314,7 @@ class _Search:
             if expected[first_wrong].numel() != got.numel()
             else first_tile(expected[first_wrong].reshape(got.shape).double().numpy(), got.double().numpy())
         )
-        return _Found(name, (name,), tile, "the module, run eagerly, never has its value")
+        return _Found(nodes[0], nodes, tile, "the module, run eagerly, never has its value")
 
     def passed(self) -> _Found | None:
         """The passed graph against the traced one."""
@@ -383,7 +407,7 @@ class _Search:
             leaves = {n: v for n, v in self._lowered.values.items() if self.result.lowered[n].kind in LEAVES}
             runner = self._runners.pop(mode, None) or Runner(self.result, mode)
             run = self._runs[mode] = NetlistRun(self.result, mode, self.whole_feed, leaves, runner)
-        self.outputs = run.output_errors(self._eager or self._passed_outputs())
+        self.outputs = run.output_errors(self._eager or self._passed_outputs(), self._stepped)
         self._differing = run.differing(self._eager)
         return run
 
@@ -405,9 +429,8 @@ class _Search:
                 f"{worst.expected:.2g}",
             )
         self.ops = op_errors(self.result, run, self._lowered)
-        self.costs = output_costs(self.result, run, self._lowered, self.ops)
-        failing = [e for e in self.outputs if not e.passes(self.min_pcc) and not e.constant]
-        if failing and self.costs:
+        self.costs = output_costs(self.result, run, self._lowered, self.ops, self._stepped)
+        if self.costs and not all(e.within(self.min_pcc) for e in self.outputs):
             worst_cost = self.costs[0]
             by_op = next(o for o in self.ops if o.op == worst_cost.op)
             return _of(
@@ -416,6 +439,15 @@ class _Search:
                 f"{self.error:.2g}: give it {worst_cost.instead or 'a wider format'}",
             )
         return None
+
+    @functools.cached_property
+    def _stepped(self) -> frozenset[str]:
+        """Outputs that a threshold leads to: a small error before it may move a number behind it by a whole step."""
+        return frozenset(
+            output.name
+            for output in self.graph.outputs
+            if any(_steps(self.graph[name].op) for name in ancestors(self.graph, output.name))
+        )
 
     def _passed_outputs(self) -> dict[str, Tensor]:
         return {
@@ -454,9 +486,20 @@ class _Search:
         )
 
     def _not_finite(self) -> float:
-        values = [v for v in (self._eager or self._passed_outputs()).values() if v.is_floating_point()]
+        try:
+            given = self._eager or self._passed_outputs()
+        except NoValueError:
+            return 0.0
+        values = [v for v in given.values() if v.is_floating_point()]
         total = sum(v.numel() for v in values)
         return sum(int((~v.isfinite()).sum()) for v in values) / total if total else 0.0
+
+
+def _steps(op: object) -> bool:
+    """Whether an op is constant between steps."""
+    if isinstance(op, HostCall):
+        return op.call in _STEPS
+    return isinstance(op, NdOp) and (op.gives_truth or op.type in _STEPS)
 
 
 def _is_wide(df: DataFormat | None) -> bool:
