@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table of epochs and the comparison with torch; write netlist, report and trace."""
     from tbuda_lab.cli.bringup import compile_session, run_and_compare, write_results
     from tbuda_lab.cli.request import CompileRequest
-    from tbuda_lab.core.epochsim import simulate
+    from tbuda_lab.core.session.exports import export_trace
     from tbuda_lab.widgets.report import write_report
 
     with output_folder(arguments.out) as folder:
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         _, passed = run_and_compare(session, session.sample_inputs, 0.99)
         ran = time.perf_counter()
         write_results(session, request, folder, arguments.out)
-        simulate(session.compile(), TRACED_INPUTS).trace.to_chrome_trace(folder / "trace.json")
+        export_trace(session, folder / "trace.json", batch=TRACED_INPUTS)
         verdicts = session.verify()
         write_report(session, folder / "report.html", verdicts)
     print(

@@ -20,8 +20,8 @@ A and B are folders of `tbuda compile` or netlist files of any origin, or two me
 traces as JSON), whose ops are aligned and whose times are in ns; with --session they are checkpoints of that file
 ("start": as it was opened, "now": with all its edits).
 
-exit codes: 0 done, and not slower than allowed; 1 slower than --fail-if-slower allows; 2 bad input, and measured runs
-with rows that are cut or have no time where --fail-if-slower is given.
+exit codes: 0 done, and not slower than allowed; 1 slower than --fail-if-slower allows; 2 bad input, and, where
+--fail-if-slower is given, measured runs with rows that are cut or have no time, or of other work (--allow-other-ops).
 
   tbuda diff build/main build/branch --fail-if-slower 3% > summary.md
   tbuda diff start now --session edits.buda.json --model model.py:make_model
@@ -45,6 +45,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="PERCENT",
         help="exit code 1 if B takes more than this longer than A, e.g. 3%%",
     )
+    parser.add_argument(
+        "--allow-other-ops",
+        action="store_true",
+        help="with --fail-if-slower: compare measured runs whose ops, shapes or ways of measuring differ",
+    )
     parser.add_argument("--limit", type=_count, default=25, metavar="N", help="ops and queues listed (default 25)")
     parser.add_argument("--html", type=Path, metavar="FILE.html", help="also write a page with grids and table")
     parser.add_argument("--session", type=Path, metavar="FILE.buda.json", help="A and B are checkpoints of this file")
@@ -61,6 +66,11 @@ def run_diff(arguments: argparse.Namespace) -> int:
         if arguments.fail_if_slower is not None and diff.doubts:
             raise InputError(
                 "\n  ".join(("speed cannot be compared; profile again, or leave --fail-if-slower out", *diff.doubts))
+            )
+        if arguments.fail_if_slower is not None and diff.other_work and not arguments.allow_other_ops:
+            reasons = "\n  ".join(diff.other_work)
+            raise InputError(
+                f"the runs are not of the same work; --allow-other-ops compares them all the same\n  {reasons}"
             )
         if arguments.fail_if_slower is not None and not diff.limiter_cycles[0]:
             raise InputError(f"{diff.a}: no cycles are known, so speed cannot be compared")
@@ -81,6 +91,8 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
 
 def _diff(arguments: argparse.Namespace) -> Diff:
+    if arguments.allow_other_ops and arguments.fail_if_slower is None:
+        raise InputError("--allow-other-ops: with --fail-if-slower alone; without it any two runs are compared")
     if (arguments.session is None) != (arguments.model is None):
         raise InputError("--session and --model belong together: the edits, and the model that was edited")
     if arguments.session is None:

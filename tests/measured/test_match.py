@@ -20,7 +20,7 @@ from tbuda_lab.core.measured.match import Step, align, match_profile
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import Session
-from tests.measured.files import op, perceptron_rows, signpost, table
+from tests.measured.files import op, perceptron_rows, signpost, table, tensor_columns
 from tests.session.models import perceptron
 
 
@@ -455,6 +455,50 @@ def test_a_profile_of_the_same_layers_with_other_weights_is_of_another_model(
     assert session.measured is None
 
 
+@pytest.mark.parametrize("others", [0, 1, 2, 3])
+def test_a_profile_of_which_half_has_other_weights_is_of_another_model(others: int) -> None:
+    sizes = widths(8)
+    session = Session(nn.Sequential(*[nn.Linear(k, n) for k, n in sizes]), torch.randn(1, 64, 64), "n150")
+    run = [(k, n + 32 * (at < others)) for at, (k, n) in enumerate(sizes)]
+    if others <= 1:  # another head
+        assert session.load_profile(profile_of(products(64, run)))
+        return
+    with pytest.raises(InputError, match=rf"another model: {others} of the 4"):
+        session.load_profile(profile_of(products(64, run)))
+
+
+class Heads(nn.Module):
+    """Queries, keys and values by products of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.softmax(self.q(x) @ self.k(x).transpose(-1, -2), -1) @ self.v(x))
+
+
+def test_one_product_for_queries_keys_and_values_is_of_this_model() -> None:
+    rows = [
+        op("Matmul", 9000, [(64, 64), (64, 192)], (64, 192)),
+        op("Matmul", 900, [(64, 64), (64, 64)], (64, 64)),
+        op("Softmax", 300, [(64, 64)], (64, 64)),
+        op("Matmul", 900, [(64, 64), (64, 64)], (64, 64)),
+        op("Matmul", 9000, [(64, 64), (64, 64)], (64, 64)),
+    ]
+    assert Session(Heads(), torch.randn(1, 64, 64), "n150").load_profile(profile_of(rows))
+
+
+def test_a_profile_without_shapes_is_matched_by_kind_and_order(mlp: Session) -> None:
+    columns = [c for k in range(3) for c in tensor_columns(f"INPUT_{k}")]
+    profile = read_ops_perf_text(table(perceptron_rows(), without=[*columns, *tensor_columns("OUTPUT_0")]), "run.csv")
+    match = match_profile(profile, mlp.trace())
+    assert match.share("matmul") == 1 and match.notes[0].startswith("the profile has no shapes")
+    assert [p.op for p in match.pairs] == [
+        p.op for p in match_profile(profile_of(perceptron_rows()), mlp.trace()).pairs
+    ]
+
+
 def test_a_convolution_of_other_channels_is_of_another_model() -> None:
     module = nn.Sequential(nn.Conv2d(32, 64, 3, padding=1), nn.Conv2d(64, 96, 3, padding=1))
     session = Session(module, torch.randn(1, 32, 8, 8), "n150")
@@ -505,6 +549,80 @@ def test_a_gate_refuses_runs_whose_time_is_not_known(
     assert main(["diff", *files]) == 0
     got = capsys.readouterr()
     assert f"[{rule}]" in got.err and said in got.out.replace("\\", "") and "Nothing differs" not in got.out
+
+
+FIRMWARE = "DEVICE FW DURATION [ns]"
+TWO = [row | {"DEVICE ID": device} for row in perceptron_rows() for device in (0, 1)]
+OTHER_WORK = {
+    "cut between two rows": (perceptron_rows()[:-1], "1 op that the other has not: MatmulDeviceOperation_2"),
+    "cut behind the first": (perceptron_rows()[:1], "3 ops that the other has not"),
+    "another op": (
+        [*perceptron_rows(), op("SoftmaxDeviceOperation", 400, [(64, 64)], (64, 64))],
+        "1 op that the other",
+    ),
+    "another shape": (
+        [
+            row if "Matmul" not in row["OP CODE"] else row | {"OUTPUT_0_Y_PAD[LOGICAL]": "256[256]"}
+            for row in perceptron_rows()
+        ],
+        "2 ops of another shape",
+    ),
+    "a move at the end": (
+        [*perceptron_rows(), *[op("CopyDeviceOperation", 300, [(9, 9)], (9, 9))] * 2],
+        "2 ops behind",
+    ),
+    "two devices": (TWO, "the other on 2"),
+    "ops of the host": (
+        [*perceptron_rows(), op("(torch) add", "", **{"OP TYPE": "python_fallback"})],
+        "and 1 of the other",
+    ),
+}
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["after", "before"])
+@pytest.mark.parametrize("kind", OTHER_WORK)
+def test_a_gate_refuses_runs_of_other_work(
+    kind: str, turned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that was cut between two rows looks whole; without a gate the comparison says it."""
+    rows, text = OTHER_WORK[kind]
+    (tmp_path / "whole.csv").write_text(WHOLE)
+    (tmp_path / "odd.csv").write_text(table(rows))
+    files = [str(tmp_path / name) for name in (("odd.csv", "whole.csv") if turned else ("whole.csv", "odd.csv"))]
+    assert main(["diff", *files, "--fail-if-slower", "1000%"]) == 2
+    got = capsys.readouterr()
+    assert not got.out and "not of the same work" in got.err and "--allow-other-ops" in got.err
+    assert text in got.err or turned
+    assert main(["diff", *files]) == 0 and (text in capsys.readouterr().out.replace("\\", "") or turned)
+    assert main(["diff", *files, "--fail-if-slower", "1000%", "--allow-other-ops"]) == 0
+
+
+def test_a_gate_refuses_times_of_firmware_beside_those_of_kernels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(WHOLE)
+    (tmp_path / "b.csv").write_text(WHOLE.replace("DEVICE KERNEL DURATION [ns]", FIRMWARE))
+    words = ["diff", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--fail-if-slower", "3%"]
+    assert main(words) == 2 and f"the other's of {FIRMWARE}" in capsys.readouterr().err
+    assert main([*words, "--allow-other-ops"]) == 0
+    assert main([*words[:3], "--allow-other-ops"]) == 2
+
+
+def test_a_number_that_the_file_ends_in_is_not_believed(tmp_path: Path) -> None:
+    """The last column of the last row; of a whole file the line ends."""
+    rows = table(perceptron_rows()).split("\r\n")
+    lines = [f"{line},{cell}" for line, cell in zip(rows, (FIRMWARE, 1, 2, 3, 9000), strict=False)]
+    lines = [line.replace(",DEVICE KERNEL DURATION [ns]", ",KERNEL") for line in lines]
+    profile = read_ops_perf_text("\n".join(lines)[:-2], "run.csv")
+    assert [o.time for o in profile.ops] == [1, 2, 3, None] and "profile-row" in {f.rule for f in profile.gaps}
+    assert not read_ops_perf_text("\n".join(lines) + "\n", "run.csv").gaps
+
+
+def test_a_device_whose_rows_end_early_is_told() -> None:
+    profile = read_ops_perf_text(table(TWO[:-1]), "run.csv")
+    (gap,) = profile.gaps
+    assert gap.rule == "profile-device" and "it has 3 of the 4 ops of device 0" in gap.message
+    assert not read_ops_perf_text(table(TWO), "run.csv").findings
 
 
 def test_an_op_that_one_run_did_not_time_is_in_neither_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -561,3 +679,19 @@ def test_a_run_of_another_length_is_told() -> None:
     assert "no matched product has the model's shape" in str(other)
     same = Session(module, (torch.randn(1, 128, 256),), "n150").trace()
     assert "shape" not in str(match_profile(read_ops_perf_text(table(rows), "x.csv"), same))
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_our_own_trace_of_another_model_of_the_same_names_is_refused(cut: bool, tmp_path: Path) -> None:
+    def model(width: int) -> tuple[nn.Module, torch.Tensor]:
+        return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 64)), torch.randn(1, 32, 64)
+
+    trace = Session(*model(256), "n150").export_trace(tmp_path / "trace.json")
+    if cut:
+        trace.write_text(trace.read_text()[:-400])
+    session = Session(*model(128), "n150")
+    with pytest.raises(
+        InputError, match=r"trace of another model: 3 of its 4 parameters .*0.weight is 256x64, .* 128x64"
+    ):
+        session.load_profile(trace)
+    assert session.measured is None and Session(*model(256), "n150").load_profile(trace)

@@ -81,6 +81,11 @@ class CompileResult:
         return self.constraints.input_factors
 
     @property
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the model's own parameters, by name."""
+        return {node.name: tuple(node.shape) for node in self.graph.of_kind(NodeKind.PARAMETER)}
+
+    @property
     def loaded_once(self) -> bool:
         """Whether a run takes no time to load epochs, see `CompileOptions.loaded_once`."""
         return self.options.loaded_once

@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from tbuda_lab.core.diff.sides import CLASSES, CYCLES, OpState, QueueState, Side
+from tbuda_lab.core.diff.sides import CLASSES, CYCLES, OpState, QueueState, Side, listed
 from tbuda_lab.core.errors import quantity
 from tbuda_lab.core.measured.profile import INCOMPLETE
 
@@ -167,7 +167,7 @@ class Diff:
         """Of each measured run that has ops without a time what they are, and whether it is one."""
         sides = [s for s in self._sides if s.unknown and s.unit != CYCLES]
         return [
-            (f"{s.name}: {quantity(len(s.unknown), 'op')} without a time: {_listed(s.unknown)}", len(s.unknown) == 1)
+            (f"{s.name}: {quantity(len(s.unknown), 'op')} without a time: {listed(s.unknown)}", len(s.unknown) == 1)
             for s in sides
         ]
 
@@ -179,6 +179,11 @@ class Diff:
         return (*(doubt for doubt, _ in self._untimed), *lost[:_MOST], *more)
 
     @property
+    def other_work(self) -> tuple[str, ...]:
+        """Why two measured runs are not of the same work, or not measured alike."""
+        return tuple(f"{s.name}: {text}" for s in self._sides for text in s.other_work)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What to know before believing the cycles."""
         notes = []
@@ -187,6 +192,7 @@ class Diff:
             if machines[0] != machines[1]:
                 before, after = (f"{name}, {quantity(cores, 'core')}" for name, cores in machines)
                 notes.append(f"The machines differ: {before} against {after}.")
+            notes += [f"{text}." for text in self.other_work]
             notes += [f"{doubt}; {'it is' if one else 'they are'} in neither sum." for doubt, one in self._untimed]
             notes += [f"{f.where}: {f.message}." for s in self._sides for f in s.findings if f.rule in _TOLD][:_MOST]
         elif self.before.grid != self.after.grid:
@@ -200,16 +206,12 @@ class Diff:
             notes.append("Cycles are estimates from the netlists' own fields: kernels alone, without what limits them.")
         unknown = sorted({*self.before.unknown, *self.after.unknown})
         if unknown and self.unit == CYCLES:
-            notes.append(f"No estimate for {_listed(unknown)}; they count as 0 cycles.")
+            notes.append(f"No estimate for {listed(unknown)}; they count as 0 cycles.")
         return tuple(notes)
 
     def to_markdown(self, limit: int = 25) -> str:
         """See the function `to_markdown`."""
         return to_markdown(self, limit)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _grid(side: Side) -> str:

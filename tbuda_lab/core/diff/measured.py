@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, Side
+from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, Side, listed
+from tbuda_lab.core.errors import quantity
 from tbuda_lab.core.measured import MeasuredOp, MeasuredProfile, read_profile
-from tbuda_lab.core.measured.match import align, profile_steps
+from tbuda_lab.core.measured.match import Pairs, Step, align, profile_steps
 
 SUFFIXES = (".csv", ".json")
 NANOSECONDS = "ns"
@@ -19,7 +21,8 @@ def profile_sides(a: Path, b: Path, names: tuple[str, str]) -> tuple[Side, Side]
     neither sum. Raises what reading raises."""
     before, after = read_profile(a), read_profile(b)
     first, second = before.sequence(), after.sequence()
-    pairs, _ = align(profile_steps(first), profile_steps(second))
+    steps = profile_steps(first), profile_steps(second)
+    pairs, _ = align(*steps)
     partner = {j: first[i].name for i, j, _ in pairs}
     known = {op.name for op in first}
     called = [partner.get(j) or _free(op.name, known) for j, op in enumerate(second)]
@@ -29,7 +32,51 @@ def profile_sides(a: Path, b: Path, names: tuple[str, str]) -> tuple[Side, Side]
         _side(name, profile, ops, own, untimed)
         for name, profile, (ops, own) in zip(names, (before, after), named, strict=True)
     )
-    return one, other
+    return (
+        dataclasses.replace(
+            one, other_work=(*_alone(steps[0], {i for i, _, _ in pairs}), *_measured_by(before, after))
+        ),
+        dataclasses.replace(other, other_work=(*_alone(steps[1], {j for _, j, _ in pairs}), *_reshaped(*steps, pairs))),
+    )
+
+
+WORK = frozenset(("matmul", "conv", "attention", "softmax", "norm", "eltwise", "reduce"))
+"""Groups of ops that calculate. Others only move data, which a change of the same work may do otherwise."""
+
+
+def _alone(steps: Sequence[Step], paired: set[int]) -> list[str]:
+    """Ops that calculate and that the other run has not, and a run that goes on where the other ends."""
+    alone = [s.name for k, s in enumerate(steps) if k not in paired and s.group in WORK]
+    last = max(paired, default=-1) + 1
+    told = [f"{quantity(len(alone), 'op')} that the other has not: {listed(alone)}"] if alone else []
+    if last < len(steps) and steps[-1].group not in WORK:
+        told.append(f"it goes on with {quantity(len(steps) - last, 'op')} behind the last of the other's")
+    return told
+
+
+def _reshaped(left: Sequence[Step], right: Sequence[Step], pairs: Pairs) -> list[str]:
+    """Ops that calculate and have another shape than in the other run."""
+    other = [
+        right[j].name
+        for i, j, _ in pairs
+        if right[j].group in WORK
+        and left[i].shape
+        and right[j].shape
+        and (left[i].volume, left[i].inner) != (right[j].volume, right[j].inner)
+    ]
+    return [f"{quantity(len(other), 'op')} of another shape than in the other: {listed(other)}"] if other else []
+
+
+def _measured_by(before: MeasuredProfile, after: MeasuredProfile) -> list[str]:
+    """In what two runs are not measured alike."""
+    told = []
+    if before.clocks and after.clocks and before.clocks[0] != after.clocks[0]:
+        told.append(f"its times are of {before.clocks[0]}, the other's of {after.clocks[0]}")
+    if len(before.devices) != len(after.devices):
+        told.append(f"it ran on {quantity(len(before.devices), 'device')}, the other on {len(after.devices)}")
+    if before.host_ops != after.host_ops:
+        told.append(f"the host ran {quantity(before.host_ops, 'op')} of it, and {after.host_ops} of the other")
+    return told
 
 
 def _free(name: str, known: set[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from tbuda_lab.core.balancer.types import OpPlacement, QueuePlacement
 from tbuda_lab.core.compiler import CompileResult
@@ -87,7 +88,8 @@ class Side:
     which there is no estimate, of a measured run no time. time: simulated cycles per input of the whole model for a
     batch of `batch`; None where nothing was simulated (files). loaded_once: its epochs stay loaded, so that `time` has
     no switches. unit: of all times, "cycles per input", or "ns" of a measured run. findings: of the file that such a
-    run was read from; gaps: those because of which `time` is not that of the whole run."""
+    run was read from; gaps: those because of which `time` is not that of the whole run; other_work: in what it is not
+    the same work, or not measured alike, as the side that it is compared with."""
 
     name: str
     ops: dict[str, OpState]
@@ -102,6 +104,7 @@ class Side:
     unit: str = CYCLES
     findings: tuple[Diagnostic, ...] = ()
     gaps: tuple[Diagnostic, ...] = ()
+    other_work: tuple[str, ...] = ()
 
     @property
     def temporal_epochs(self) -> int:
@@ -116,6 +119,11 @@ class Side:
     def limiter_cycles(self) -> int:
         """As `cycles`, with whatever limits each op."""
         return _sum(self.epochs, "limiter_cycles")
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _sum(epochs: tuple[EpochState, ...], field: str) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ import numpy as np
 from tbuda_lab.core.epochsim.pyramid import KIND_NAMES, MOST_ROWS, Pyramid, Spans, WaitKind
 from tbuda_lab.core.epochsim.run import NetworkRun
 from tbuda_lab.core.files import atomic_text
+
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,9 +163,10 @@ class Trace(Columns):
         at = busy.tolist()
         return SliceStats(tuple(names[i] for i in at), tuple(epoch[i] for i in at), cycles[busy], inputs[busy])
 
-    def to_chrome_trace(self, path: str | Path) -> None:
-        """Write Chrome trace JSON (chrome://tracing, Perfetto), in one go. Raises `OutputError`."""
-        write_chrome_trace(self, Path(path))
+    def to_chrome_trace(self, path: str | Path, parameters: Shapes | None = None) -> None:
+        """Write Chrome trace JSON (chrome://tracing, Perfetto), in one go. parameters: shapes of the model's own by
+        name, by which a reader knows of which model it is. Raises `OutputError`."""
+        write_chrome_trace(self, Path(path), parameters or {})
 
 
 def span_columns(run: NetworkRun, stalls: np.ndarray, ops: int) -> Columns:
@@ -218,10 +221,12 @@ def span_columns(run: NetworkRun, stalls: np.ndarray, ops: int) -> Columns:
 _COLOURS = ("thread_state_running", "thread_state_runnable", "terrible", "thread_state_iowait", "thread_state_unknown")
 
 
-def write_chrome_trace(trace: Trace, path: Path) -> None:
+def write_chrome_trace(trace: Trace, path: Path, parameters: Shapes) -> None:
     """Write `trace` to `path`. The file appears when it is complete. Raises `OutputError`."""
+    shapes = json.dumps({name: list(shape) for name, shape in parameters.items()})
+    facts = f'"otherData":{{"parameters":{shapes}}},' if parameters else ""
     with atomic_text(path) as stream:
-        stream.write('{"displayTimeUnit":"ns","traceEvents":[\n')
+        stream.write(f'{{"displayTimeUnit":"ns",{facts}"traceEvents":[\n')
         first = True
         for line in _lines(trace):
             stream.write(line if first else ",\n" + line)

@@ -38,6 +38,8 @@ ALONE = {
 """What an op of a group costs that has no partner."""
 PRODUCTS = ("matmul", "conv", "attention")
 """Groups of ops that a model is told by."""
+_NO_SHAPE = 0.3
+"""What a pair costs of whose shape the profile says nothing."""
 _WORST = 0.9  # a pair that costs more, as a share of leaving both alone, is no pair
 MOST_CELLS = 64_000_000
 """Cells of an alignment; longer sequences are cut into parts of equal share."""
@@ -310,6 +312,8 @@ def _match_runs(profile: MeasuredProfile, ops: Sequence[MeasuredOp], steps: list
     measured = profile_steps(ops[:length])
     aligned, cost = align(measured, steps)
     aligned, notes = told_apart(measured, steps, aligned)
+    if not any(step.shape for step in measured):
+        notes = ("the profile has no shapes: matched by kind and order alone", *notes)
     partner = {i: (j, c) for i, j, c in aligned}
     pairs, alone = [], []
     devices = len(profile.devices)
@@ -584,6 +588,8 @@ def pair_costs(left: Sequence[Step], right: Sequence[Step]) -> F32:
     inner = [np.log2(np.array([max(1, s.inner) for s in steps], np.float32)) for steps in (left, right)]
     apart = np.abs(volume[0][:, None] - volume[1][None]) + np.abs(inner[0][:, None] - inner[1][None])
     shape_cost = np.where(same & (apart == 0), 0.0, np.minimum(0.15 + 0.2 * apart, 2.0)).astype(np.float32)
+    unknown = np.array([not s.shape and not s.inner for s in left], bool)  # a profile without columns of operands
+    shape_cost[unknown] = np.minimum(shape_cost[unknown], _NO_SHAPE)
     cost = (table[a[:, None], b[None]] + shape_cost) * (alone[a][:, None] + alone[b][None])
     return np.where(cost <= _WORST * (alone[a][:, None] + alone[b][None]), cost, np.inf).astype(np.float32)
 

@@ -26,6 +26,7 @@ from tbuda_lab.core.measured.profile import (
     MeasuredProfile,
     MeasuredTensor,
     aggregate_replays,
+    short_lanes,
 )
 
 MOST_ROWS = 200_000
@@ -103,6 +104,7 @@ class _Reader:
         self.header: tuple[str, ...] = ()
         self.rows = 0
         self.host_ops = 0
+        self.clocks: set[str] = set()
         self._section = ""
         self._whole = True
         self._cut = False  # the last row
@@ -174,6 +176,10 @@ class _Reader:
                 if not self._whole and len(cells) < len(self.header):
                     self._cut = True
                     cells[-1] = ""  # of "9000" it may be the "9"
+                elif not self._whole and _time_column(cells, columns) == len(self.header) - 1:
+                    text = f"the file ends within {self.header[-1]}, without an end of the line: {cells[-1][:40]!r}"
+                    self.note(number, "profile-row", text, "the number is left out; end the line if it is whole")
+                    cells[-1] = ""
                 self._row(cells, number, columns)
 
     def _columns(self, cells: list[str]) -> _Columns:
@@ -220,7 +226,8 @@ class _Reader:
         if any(word in cell("OP TYPE").lower() for word in _HOST) and not any(map(cell, TIMES)):
             self.host_ops += 1
             return
-        time = next((t for name in TIMES if (t := number.maybe(name))), None)
+        clock, time = next(((name, t) for name in TIMES if (t := number.maybe(name))), ("", None))
+        self.clocks |= {clock} - {""}
         if time is None:
             self.note(row, "profile-time", f"{code[:60]} has no time", "it is left out of sums")
         outlier = time is not None and time > OUTLIER_NS
@@ -308,8 +315,25 @@ class _Reader:
             text = f"{ARCH!r} names {len(self.archs)} machines: {rows_of[:200]}"
             findings.append(Diagnostic("warning", self.name, "profile-arch", text, "it is taken for none of them"))
         arch, arch_row = next(iter(self.archs.items())) if len(self.archs) == 1 else ("", 0)
-        found = (*self.findings, *findings)
-        return MeasuredProfile(self.name, "ops_perf", ops, found, marks, arch, self.rows, self.header, arch_row)
+        return MeasuredProfile(
+            self.name,
+            "ops_perf",
+            ops,
+            (*self.findings, *findings, *short_lanes(ops, self.name)),
+            marks,
+            arch,
+            self.rows,
+            self.header,
+            arch_row,
+            clocks=tuple(name for name in TIMES if name in self.clocks),
+            host_ops=self.host_ops,
+        )
+
+
+def _time_column(cells: Sequence[str], columns: _Columns) -> int | None:
+    """Which cell of a whole row has its time."""
+    places = [columns.at[name] for name in TIMES if name in columns.at]
+    return next((k for k in places if k < len(cells) and cells[k].strip(" -0.")), None)
 
 
 def _tensor(cells: Sequence[str]) -> MeasuredTensor | str:

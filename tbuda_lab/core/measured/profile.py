@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -29,7 +29,7 @@ _BITS = {
     "FLOAT16": 16,
     "INT8": 8,
 }
-INCOMPLETE = ("profile-row", "profile-rows", "profile-event", "profile-replays")
+INCOMPLETE = ("profile-row", "profile-rows", "profile-event", "profile-replays", "profile-device")
 """Rules of findings that say that ops of the run are missing, or are not what ran once."""
 ARCH_CLOCK = {"wormhole_b0": 1.0, "blackhole": 1.35, "grayskull": 1.2}
 """Cycles per ns of an arch's cores."""
@@ -146,7 +146,8 @@ def _shape_text(tensor: MeasuredTensor) -> str:
 class MeasuredProfile:
     """A file's ops in order. source: "ops_perf", "trace" (ours) or "chrome"; findings: what could not be read, by row;
     signposts: (place in `ops`, text); arch: "" where the file does not say it; columns: those that the file had;
-    arch_row: the first that says `arch`, 0 where none does."""
+    arch_row: the first that says `arch`, 0 where none does; parameters: shapes of a model's by name, of our own traces;
+    clocks: columns that times are of; host_ops: left out, as the host ran them."""
 
     name: str
     source: str
@@ -157,6 +158,9 @@ class MeasuredProfile:
     rows: int = 0
     columns: tuple[str, ...] = ()
     arch_row: int = 0
+    parameters: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    clocks: tuple[str, ...] = ()
+    host_ops: int = 0
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -197,6 +201,25 @@ class MeasuredProfile:
             totals[tuple(str(getattr(op, f)) for f in fields)].append(op.duration)
         rows = [(key, len(times), float(np.sum(times))) for key, times in totals.items()]
         return sorted(rows, key=lambda row: (-row[2], row[0]))
+
+
+def short_lanes(ops: Sequence[MeasuredOp], name: str) -> list[Diagnostic]:
+    """Findings of devices whose ops end while others, which began with the same, go on."""
+    lanes: dict[int, list[str]] = {}
+    for op in ops:
+        lanes.setdefault(op.device, []).append(op.code)
+    longest = max(lanes, key=lambda device: len(lanes[device]), default=0)
+    return [
+        Diagnostic(
+            "warning",
+            f"{name}, device {device}",
+            "profile-device",
+            f"it has {len(codes)} of the {len(lanes[longest])} ops of device {longest}, and ends there",
+            "profile again, or leave its rows out",
+        )
+        for device, codes in lanes.items()
+        if len(codes) < len(lanes[longest]) and lanes[longest][: len(codes)] == codes
+    ]
 
 
 def _slowest(runs: Sequence[MeasuredOp]) -> MeasuredOp:

@@ -8,6 +8,7 @@ the waiting, and an op has the median of its inputs.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -31,6 +32,7 @@ _MOVES = ("move", "other")
 _SLACK = 1e-3  # us: begins and durations are rounded
 _BETWEEN = re.compile(r"[\s,]*")
 _ON_CARD = ("kernel", "gpu_memcpy", "gpu_memset")
+_MOST_DIMS = 16
 _NOT_OPS = ("epoch", "wait", "__metadata", "user_annotation")
 
 
@@ -38,11 +40,14 @@ def read_trace(path: Path) -> MeasuredProfile:
     """The ops of a trace. Raises `InputError` for a file that is no trace or holds no op."""
     text = _text(path)
     findings: list[Diagnostic] = []
+    parameters: dict[str, tuple[int, ...]] = {}
     try:
         data = parse_json(text, path.name)
+        parameters = _parameters(data)
     except InputError as error:
         damaged = isinstance(error.__cause__, json.JSONDecodeError)
         data = _readable(text, path.name, findings) if damaged else None
+        parameters = _parameters({"otherData": _other_data(text)}) if damaged else {}
         if not data:
             raise
     events = data.get("traceEvents") if isinstance(data, dict) else data
@@ -51,7 +56,29 @@ def read_trace(path: Path) -> MeasuredProfile:
     if len(events) > MOST_EVENTS:
         more = f"only the first {MOST_EVENTS:,} of {len(events):,} events are read"
         findings.append(Diagnostic("warning", path.name, "profile-rows", more, "trace fewer runs"))
-    return trace_profile(events[:MOST_EVENTS], path.name, findings)
+    return dataclasses.replace(trace_profile(events[:MOST_EVENTS], path.name, findings), parameters=parameters)
+
+
+def _other_data(text: str) -> object:
+    """What stands before the events of a file that is cut behind it."""
+    begin = re.match(r'\s*\{"displayTimeUnit":"ns","otherData":', text)
+    try:
+        return json.JSONDecoder().raw_decode(text, begin.end())[0] if begin else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _parameters(data: object) -> dict[str, tuple[int, ...]]:
+    """Shapes of the model's parameters by name, as our own traces have them."""
+    other = data.get("otherData") if isinstance(data, dict) else None
+    given = other.get("parameters") if isinstance(other, dict) else None
+    if not isinstance(given, dict):
+        return {}
+    return {
+        name: tuple(shape)
+        for name, shape in given.items()
+        if isinstance(shape, list) and len(shape) <= _MOST_DIMS and all(type(n) is int and n >= 0 for n in shape)
+    }
 
 
 def _text(path: Path) -> str:

@@ -277,7 +277,8 @@ def export_trace(session: CompileSession, path: str | Path, *, batch: int = 8) -
     """Write when each op works and what it waits for over `batch` inputs, as Chrome trace JSON."""
     if batch < 1:
         raise InputError("a trace needs at least one input")
-    simulate(session.compile(), batch).trace.to_chrome_trace(path)
+    result = session.compile()
+    simulate(result, batch).trace.to_chrome_trace(path, result.parameter_shapes)
 
 
 def _write(path: Path, text: str) -> None:

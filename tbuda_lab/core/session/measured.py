@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tbuda_lab.core.errors import InputError, quantity
+from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.measured import MeasuredProfile, read_profile
 from tbuda_lab.core.measured.kernels import Estimate, load_kernels, machine_of, packaged_kernels, profile_machine
-from tbuda_lab.core.measured.match import PRODUCTS, Match, match_profile
+from tbuda_lab.core.measured.match import PRODUCTS, Match, Pair, match_profile
 from tbuda_lab.core.measured.model_ops import model_estimates
 from tbuda_lab.core.measured.overlay import MeasuredOverlay, overlay
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from tbuda_lab.core.session.compiles import Compiles
     from tbuda_lab.core.session.state import SessionState
 
+MOST_OTHER = 0.25
+"""Share of weights of another size from which a profile is taken for one of another model."""
 FEWEST = 0.25
 """Share of its products below which a profile is taken for one of another model."""
 
@@ -40,6 +43,7 @@ class Measured:
         table = packaged_kernels() if kernels is None else load_kernels(Path(kernels))
         profile = path if isinstance(path, MeasuredProfile) else read_profile(path)
         profile_machine(profile)
+        self._need_parameters(profile)
         found = match_profile(profile, self._compiles.trace())
         heavy = [op for op in (*(p.measured for p in found.pairs), *found.unmatched) if op.group in PRODUCTS]
         matched = sum(p.measured.group in PRODUCTS for p in found.pairs)
@@ -65,17 +69,43 @@ class Measured:
         return result
 
     def _need_weights(self, found: Match) -> None:
-        """Raises `InputError` where most products have weights of another size: another batch or length of the same
-        model has the same."""
+        """Raises `InputError` where more than a quarter of the products have weights of another size: another batch or
+        length of the same model has the same. One that runs several products of the model at once counts as right."""
         known = [p for p in found.pairs if p.same_weights is not None]
-        other = [p for p in known if not p.same_weights]
-        if 2 * len(other) > len(known):
+        other = [p for p in known if not p.same_weights and not self._runs_fused(p)]
+        if len(other) > MOST_OTHER * len(known):
             graph = self._compiles.trace()
             mine = "x".join(map(str, graph[graph[other[0].op].sources[1]].shape))
             raise InputError(
                 f"{found.profile.name} is a profile of another model: {len(other)} of the {len(known)} products that "
                 f"have a partner in {self._state.name!r} have weights of another size: {other[0].measured.name} "
                 f"(row {other[0].measured.row}) is {other[0].measured.shape_text}, and {other[0].op} has {mine}; "
+                "tbuda_lab.widgets.open_profile shows it alone"
+            )
+
+    def _runs_fused(self, pair: Pair) -> bool:
+        """Whether a product has the inner length of its partner and a whole number of times its columns, as one of
+        queries, keys and values at once."""
+        node = self._compiles.trace()[pair.op]
+        measured = pair.measured
+        if measured.group != "matmul" or not measured.inputs or not measured.outputs:
+            return False
+        inner, columns = self._compiles.trace()[node.sources[0]].shape[-1], node.shape[-1]
+        wide = measured.outputs[0].shape[-1]
+        return measured.inputs[0].shape[-1] == inner and wide > columns and wide % columns == 0
+
+    def _need_parameters(self, profile: MeasuredProfile) -> None:
+        """Raises `InputError` for a trace of ours whose model had other parameters: names of ops alone are those of any
+        model of the same modules."""
+        mine = {n.name: tuple(n.shape) for n in self._compiles.trace().of_kind(NodeKind.PARAMETER)}
+        other = [name for name, shape in profile.parameters.items() if mine.get(name) != shape]
+        if len(other) > MOST_OTHER * len(profile.parameters):
+            name = other[0]
+            has = "x".join(map(str, mine[name])) or "one number" if name in mine else "none"
+            raise InputError(
+                f"{profile.name} is a trace of another model: {len(other)} of its "
+                f"{quantity(len(profile.parameters), 'parameter')} are others in {self._state.name!r}: {name} is "
+                f"{'x'.join(map(str, profile.parameters[name])) or 'one number'}, and {self._state.name!r} has {has}; "
                 "tbuda_lab.widgets.open_profile shows it alone"
             )
 

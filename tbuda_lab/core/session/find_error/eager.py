@@ -98,17 +98,16 @@ def run_eagerly(module: torch.nn.Module, args: Any, kwargs: Any, prints: Fingerp
 def _in_single_calls(module: torch.nn.Module) -> Iterator[None]:
     """While it lasts torch calculates attention, encoder layers and recurrent layers op by op: a fused kernel would
     show none of the values on the way."""
-    fast, onednn = torch.backends.mha.get_fastpath_enabled(), torch.backends.mkldnn.enabled
+    fast, onednn = torch.backends.mha.get_fastpath_enabled(), bool(torch.backends.mkldnn.enabled)
     torch.backends.mha.set_fastpath_enabled(False)
     if any(isinstance(layer, torch.nn.LSTM) for layer in module.modules()):
-        torch.backends.mkldnn.enabled = False
+        torch.backends.mkldnn.set_flags(False)  # type: ignore[no-untyped-call]
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-        if torch.backends.mkldnn.enabled != onednn:
-            torch.backends.mkldnn.enabled = onednn
+        torch.backends.mkldnn.set_flags(onednn)  # type: ignore[no-untyped-call]
 
 
 def unseen(graph: Graph, values: dict[str, Tensor], prints: Fingerprints, wrong: Iterable[str]) -> tuple[str, ...]:
