@@ -148,6 +148,9 @@ def _calibrate_profiles(arguments: argparse.Namespace) -> int:
     for profile in profiles:
         print_findings(profile.findings)
     table = calibrate_kernels(profiles, arguments.kernels or "ttnn")
+    if arguments.out is not None:  # before anything is printed: a reader of the output may go away
+        with atomic_text(arguments.out) as file:
+            file.write(dump_kernels(table))
     print(f"{'kernel':20} {'runs':>6} {'ops':>5} {'left out':>9}  {'  '.join(f'{c:>8}' for c in COEFFICIENTS)}")
     for key, kernel in sorted(table.kernels.items()):
         error = "" if math.isnan(kernel.left_out) else f"{kernel.left_out:.1%}"
@@ -156,7 +159,5 @@ def _calibrate_profiles(arguments: argparse.Namespace) -> int:
     for group, ops, left_out in table.errors:
         print(f"{group}: median error of {ops} runs on profiles left out {left_out:.1%}")
     if arguments.out is not None:
-        with atomic_text(arguments.out) as file:
-            file.write(dump_kernels(table))
         print(f"wrote {arguments.out}")
     return 0

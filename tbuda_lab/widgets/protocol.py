@@ -197,6 +197,11 @@ class StatusBoard:
             stage.spent += now - stage.started
             stage.state, stage.seconds = "done", stage.spent
 
+    def found_wrong(self, name: str, text: str) -> None:
+        """A stage that was made and is wrong: its light is red, and no work failed."""
+        stage = self.stages[name]
+        stage.state, stage.detail = "failed", text
+
     def end(self, problem: str = "", cancelled: bool = False) -> None:
         """The work is over; `problem` says why when it failed. Between two stages it is the next that failed."""
         stages = [stage for stage in self.stages.values() if stage.state == "running"]

@@ -36,6 +36,7 @@ def test_the_button_says_which_op_is_wrong_and_where(browser: Any, shots: Path, 
         expect(searched(bare)).to_contain_text("tile (0, 0, 0): first wrong at `lowered`")
         card = bare.page.locator("[data-tb-error='2.matmul'][data-tb-verdict=fail]")
         expect(card).to_contain_text("First wrong at lowered")
+        expect(bare.page.locator("[data-tb-action=stages]")).to_contain_text("Wrong")
         bare.page.screenshot(path=shots / f"find_error_{theme}.png")
         assert bare.page.errors == []
 
@@ -44,4 +45,5 @@ def test_of_a_right_model_it_says_so(browser: Any) -> None:
     session, _ = clean("mlp")
     with bare_page(browser, session, (1600, 1000), "light", {"height": 900}) as bare:
         expect(searched(bare)).to_contain_text("right everywhere (traced, passed, lowered, netlist, golden)")
+        expect(bare.page.locator("[data-tb-action=stages]")).to_contain_text("Verified")
         assert bare.page.errors == []

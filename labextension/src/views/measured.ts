@@ -21,6 +21,8 @@ interface Row {
   layer: string;
   count: number;
   time: number;
+  /** How many of the ops have a time. */
+  timed: number;
   table: number;
   /** Of `time`, what the table says something about; an op that it does not know is in no ratio. */
   told: number;
@@ -105,7 +107,7 @@ export class MeasuredView {
       const worst = bounds.reduce((a, b) => (b[1] > a[1] ? b : a));
       const counted = outlier[i] ? 0 : time[i]! || 0;
       return {
-        name, op: op[i]!, kind: kind[i]!, shape: shape[i]!, section: section[i]!, layer: layer[i]!, count: 1, time: counted, table: table[i]!,
+        name, op: op[i]!, kind: kind[i]!, shape: shape[i]!, section: section[i]!, layer: layer[i]!, count: 1, time: counted, timed: +(counted > 0), table: table[i]!,
         told: Number.isFinite(table[i]!) ? counted : 0, floor: worst[1], lost: counted ? Math.max(0, counted - worst[1]) : NaN, bound: Number.isFinite(worst[1]) ? worst[0] : '', guess: guess[i]!, cores: cores[i]!, line: line[i]!, outlier: outlier[i] === 1
       };
     });
@@ -130,6 +132,7 @@ export class MeasuredView {
       else {
         sum.count++;
         sum.time += row.time;
+        sum.timed += row.timed;
         sum.told += row.told;
         sum.table = plus(sum.table, table);
         sum.lost = plus(sum.lost, row.lost);
@@ -156,7 +159,7 @@ export class MeasuredView {
     const head = (label: string, id: typeof key | '', title: string, kind = '') => h('th', { scope: 'col', class: kind, 'aria-sort': id && id === key ? (down ? 'descending' : 'ascending') : undefined },
       id ? h('button', { class: 'tb-link', title, 'data-tb-action': `measured-sort-${id}`, onclick: () => this.sortBy(id) }, label, id === key ? (down ? ' ▼' : ' ▲') : '')
         : h('span', { class: 'tb-cell', title }, label));
-    this.list.replaceChildren(
+    this.list.replaceChildren(this.findings(meta),
       h('table', { class: 'tb-list' }, h('thead', {}, h('tr', {},
         head('Measured op', 'order', 'In the order of the run'), head(meta['matched'] ? 'Op of the model' : 'Shapes', '', '', 'tb-wide'), head('Measured µs', 'time', 'Time of its kernel', 'tb-right'),
         head('By table µs', '', `What the table “${String(meta['kernels'])}” says; ~ is an extrapolation`, 'tb-right'), head('Ratio', 'ratio', 'Measured over the table', 'tb-right'),
@@ -194,21 +197,25 @@ export class MeasuredView {
         row.count > 1 ? h('span', { class: 'tb-times' }, `× ${row.count}`) : '', one && row.op ? h('button', { class: 'tb-link' }, elide(row.name, 34)) : elide(row.name, 34),
         row.outlier ? h('span', { class: 'tb-outlier', title: 'Two time bases are mixed: it is left out of the sums' }, ' outlier') : '')),
       h('td', { class: 'tb-wide', title: row.op || row.shape }, elide(row.op || row.shape, 40)),
-      h('td', { class: 'tb-right' }, h('span', { class: 'tb-share' }, h('i', { style: `width:${Math.min(100, (100 * row.time) / Math.max(1, total)) }%` })), us(row.time)),
+      h('td', { class: 'tb-right' }, h('span', { class: 'tb-share' }, h('i', { style: `width:${Math.min(100, (100 * row.time) / Math.max(1, total)) }%` })), us(row.timed ? row.time : NaN)),
       h('td', { class: 'tb-right', ...guess }, row.guess ? `~ ${us(row.table)}` : us(row.table)),
       h('td', { class: 'tb-right', ...guess }, Number.isFinite(ratio) ? `${row.guess && '~ '}${ratio.toFixed(2)}` : ''),
       h('td', { class: 'tb-right' }, us(row.lost)), h('td', { class: `tb-bound tb-b-${row.bound}` }, one ? row.bound : ''));
   }
 
   private notes(meta: Record<string, unknown>): HTMLElement {
-    const lines = meta['findings'] as string[];
     const lists = [['Only in the profile', meta['unmatched']], ['Only in the model', meta['missing']]] as [string, string[] | undefined][];
     const errors = (meta['errors'] as [string, number, number][]).map(([group, , error]) => `${group} ${percent(error)}`).join(', ');
     return h('div', { class: 'tb-measured-notes' },
       h('p', { class: 'tb-note' }, `By table: kernels “${String(meta['kernels'])}”, that run one op at a time from and to DRAM.${meta['matched'] ? ' Buda\'s pipelined placement is another stack, and its cycles stand in the other views.' : ''}`,
         errors ? ` Median errors on profiles left out of its fit: ${errors}.` : ''),
-      ...lists.filter(([, names]) => names?.length).map(([title, names]) => h('details', {}, h('summary', {}, `${title} (${names!.length})`), h('p', {}, names!.join(', ')))),
-      lines.length ? h('details', { open: true }, h('summary', {}, `${quantity(Number(meta['finding_count']), 'finding')} of the file`), h('ul', {}, ...lines.map(line => h('li', {}, line)))) : '');
+      ...lists.filter(([, names]) => names?.length).map(([title, names]) => h('details', {}, h('summary', {}, `${title} (${names!.length})`), h('p', {}, names!.join(', ')))));
+  }
+
+  /** Above the rows, so that nobody reads times of which some are lost without a word; the first is told at once. */
+  private findings(meta: Record<string, unknown>): HTMLElement | '' {
+    const lines = meta['findings'] as string[];
+    return lines.length ? h('details', { class: 'tb-note' }, h('summary', {}, `${quantity(Number(meta['finding_count']), 'finding')} of the file: ${lines[0]}`), h('ul', {}, ...lines.map(line => h('li', {}, line)))) : '';
   }
 
   /** The colours that graph and grid take. */

@@ -12,7 +12,8 @@ import { clockText, FORMULAS, inMicroseconds, longTime, shortTime, totalParts } 
 import { onPreferences } from './preferences.js';
 
 const GLYPH = { pending: '○', running: '◐', done: '●', failed: '✕', cancelled: '◌' } as const;
-const DONE: Record<string, string> = { Run: 'Run complete', Verify: 'Verified' };
+/** By stage, once it is done, and by how another ended. */
+const DONE: Record<string, string> = { Run: 'Run complete', Verify: 'Verified', cancelled: 'Cancelled', failed: 'Wrong' };
 
 /** The stages of a compile and run, with progress, time, and ways to stop, pause and step. */
 export class StageBar {
@@ -87,8 +88,7 @@ export class StageBar {
         stage.state === 'running' ? h('small', { 'data-tb-elapsed': '' }) : stage.seconds === null ? '' : h('small', {}, seconds(stage.seconds)))));
     this.fold();
     const place = live && going ? `input ${Number(live['input']) + 1} of ${String(live['total'])}, epoch ${String(live['epoch'])}` : '';
-    const last = live?.['op'];
-    const op = typeof last === 'string' && last ? `, ${shortName(last)} done` : '';
+    const op = live?.['op'] ? `, ${shortName(live['op'] as string)} done` : '';
     const checks = frames.get('checks');
     const failed = paused && checks ? new Checks(checks) : null;
     const text = trains ? status.message : paused ? `Paused: ${place}${op}` : going ? `Running ${place}${op}` : status.failed && this.middle ? '' : status.message;
@@ -101,7 +101,7 @@ export class StageBar {
     }
     if (failed?.first) this.message.dataset['tbFailed'] = failed.first;
     else delete this.message.dataset['tbFailed'];
-    this.device.textContent = typeof device === 'string' ? device : '';
+    this.device.textContent = (device as string) ?? '';
     this.progress.setAttribute('aria-valuenow', String(Math.round(100 * share)));
     this.progress.hidden = !status.running;
     this.fill.style.width = `${100 * share}%`;
@@ -116,15 +116,16 @@ export class StageBar {
     this.element.classList.toggle('tb-folded', folds);
     this.summary.hidden = !folds;
     this.list.hidden = folds && !this.opened;
+    const done = status.stages.filter(stage => stage.state === 'done');
     const now = status.stages.find(stage => stage.state === 'running');
-    const last = now ?? status.stages.filter(stage => stage.state === 'done').at(-1);
-    const spent = status.stages.reduce((n, stage) => n + (stage.state === 'done' ? (stage.seconds ?? 0) : 0), 0);
-    const state = now ? 'running' : status.stages.some(stage => stage.state === 'cancelled') ? 'cancelled' : last ? 'done' : 'pending';
-    const words = now ? now.name : state === 'cancelled' ? 'Cancelled' : last ? (DONE[last.name] ?? (status.running ? last.name : 'Compiled')) : 'Not compiled';
+    const spent = done.reduce((n, stage) => n + (stage.seconds ?? 0), 0);
+    const shown = now ?? status.stages.find(stage => DONE[stage.state]) ?? done.at(-1);
+    const state = shown?.state ?? 'pending';
+    const words = now?.name ?? DONE[state] ?? DONE[shown?.name ?? ''] ?? (!shown ? 'Not compiled' : status.running ? shown.name : 'Compiled');
     this.summary.className = `tb-stage-summary tb-step tb-${state}`;
     this.summary.setAttribute('aria-expanded', String(this.opened));
     this.summary.replaceChildren(h('span', { class: 'tb-dot', 'aria-hidden': 'true' }, GLYPH[state]), words,
-      now ? h('small', { 'data-tb-elapsed': '' }) : spent ? h('small', { title: 'time of all stages' }, seconds(spent)) : '', h('i', { class: 'tb-caret', 'aria-hidden': 'true' }, '▾'));
+      now ? h('small', { 'data-tb-elapsed': '' }) : spent ? h('small', { title: 'all stages' }, seconds(spent)) : '', h('i', { class: 'tb-caret', 'aria-hidden': 'true' }, '▾'));
   }
 
   private open(on: boolean): void {

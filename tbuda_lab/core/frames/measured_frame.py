@@ -20,6 +20,7 @@ from tbuda_lab.core.measured.kernels import (
     profile_machine,
 )
 from tbuda_lab.core.measured.overlay import MeasuredOverlay
+from tbuda_lab.core.measured.profile import INCOMPLETE
 
 MOST_FINDINGS = 100
 MOST_NAMES = 200
@@ -56,7 +57,7 @@ def measured_frame(source: MeasuredProfile | MeasuredOverlay, kernels: KernelTab
         "devices": len(profile.devices),
         "kernels": table.name,
         "errors": [list(e) for e in table.errors],
-        "findings": [str(f) for f in profile.findings[:MOST_FINDINGS]],
+        "findings": [str(f) for f in sorted(profile.findings, key=lambda f: f.rule not in INCOMPLETE)[:MOST_FINDINGS]],
         "finding_count": len(profile.findings),
         "matched": laid is not None,
         "by_kind": [[key[0], n, ns] for key, n, ns in profile.by("kind")],

@@ -175,6 +175,8 @@ class Hub:
             wrong = [name for name in (report.op, *report.nodes) if report.stage and name in placed]
             if wrong:
                 self.select(wrong[:1], "find_error")
+            if not report.right:
+                self.board.found_wrong("verify", str(report))
             self.tell_all({"type": "edited", "ok": report.right, "text": str(report)})
 
         with self._lock:
