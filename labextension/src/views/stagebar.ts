@@ -101,7 +101,7 @@ export class StageBar {
     }
     if (failed?.first) this.message.dataset['tbFailed'] = failed.first;
     else delete this.message.dataset['tbFailed'];
-    this.device.textContent = (device as string) ?? '';
+    this.device.textContent = (device as string | undefined) ?? '';
     this.progress.setAttribute('aria-valuenow', String(Math.round(100 * share)));
     this.progress.hidden = !status.running;
     this.fill.style.width = `${100 * share}%`;
