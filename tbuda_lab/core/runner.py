@@ -110,6 +110,7 @@ def refuse_large(result: Runnable) -> None:
 class Runner:
     """One compiled model loaded on one simulated device. Parameters are written once; `run` may be called often.
     caches: whether the model writes rams that its next run reads; keeps_state: whether those are its own buffers.
+    given: of a model of which the host runs a part, what the device was given for the first input of the last pass.
 
     Raises `InputError` for a model without weights, and for one whose queues do not fit this machine's memory."""
 
@@ -123,6 +124,7 @@ class Runner:
         self._ends: dict[str, tuple[tuple[InputBinding, ...], tuple[OutputBinding, ...]]] = {}
         self.caches = any(map(is_cache, result.graph.of_kind(NodeKind.PARAMETER)))
         self.keeps_state = keeps_state(result.graph)
+        self.given: dict[str, torch.Tensor] = {}
         self._held = {} if result.chain is None else result.chain.held()
         # Golden mode is compared with float32: products are not cut to Tf32, as PyBuda's verification has it.
         self.executor = Executor(result.netlist, mode=mode, arch=result.device.arch, reread=False)
@@ -284,6 +286,7 @@ class Runner:
     ) -> list[list[torch.Tensor]]:
         """One pass of a model of which the host runs a part, for as many inputs as the microbatch: stage by stage."""
         batch = [dict(feed) for feed in feeds]
+        self.given = {}
         kept: dict[str, torch.Tensor] = {}
         for stage in chain.stages:
             if stage.place == "host":
@@ -293,6 +296,8 @@ class Runner:
             inputs, outputs = self._stage_ends(stage)
             for values in batch:
                 fed = chain.feeds(stage, values)
+                if values is batch[0]:
+                    self.given |= fed
                 for binding in inputs:
                     self.executor.push(binding.queue, binding.encode(fed, self._rounds))
             self.executor.run(stage.program, {"p_loop_count": 1}, progress=on_end, cancel=stopped)

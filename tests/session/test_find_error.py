@@ -584,6 +584,30 @@ def test_a_bound_that_no_correlation_has_is_refused(bound: Any) -> None:
         session.find_error(min_pcc=bound)
 
 
+class Cancelling(nn.Module):
+    """A mean of numbers that cancel, and numbers that the host rounds in between."""
+
+    def __init__(self, host: bool) -> None:
+        super().__init__()
+        self.host, self.linear, self.norm = host, nn.Linear(64, 64), nn.LayerNorm(64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(self.norm(x))
+        return torch.clamp(torch.round(y / 0.05), -128, 127) * 0.05 if self.host else y - y.mean(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("df", [DataFormat.Float32, DataFormat.Float16_b, DataFormat.Bfp8_b])
+@pytest.mark.parametrize("fidelity", [MathFidelity.LoFi, MathFidelity.HiFi4])
+@pytest.mark.parametrize("host", [False, True])
+def test_what_cancels_and_what_the_host_makes_of_a_run_is_no_error_of_the_device(
+    host: bool, fidelity: MathFidelity, df: DataFormat
+) -> None:
+    torch.manual_seed(0)
+    options = dataclasses.replace(QUICK, default_df_override=df, default_math_fidelity=fidelity)
+    report = Session(Cancelling(host).eval(), (torch.randn(1, 32, 64),), "n150", options).find_error(mode="device")
+    assert report.right, str(report)
+
+
 @pytest.mark.parametrize("df", [DataFormat.Float32, DataFormat.Float16, DataFormat.Float16_b])
 @pytest.mark.parametrize("fidelity", [MathFidelity.LoFi, MathFidelity.HiFi2])
 def test_a_fidelity_that_was_asked_for_is_no_error_of_the_device(fidelity: MathFidelity, df: DataFormat) -> None:

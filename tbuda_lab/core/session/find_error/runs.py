@@ -8,7 +8,8 @@ run with formats is off by the noise of float32, so no run without rounding is n
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from tbuda_lab.core.formats import DataFormat, cut_blocks, parse_format, quantis
 from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.lowering.data_formats import legal_formats
 from tbuda_lab.core.lowering.evaluate import leaf_value, op_value
-from tbuda_lab.core.lowering.hw_ops import HwOp
+from tbuda_lab.core.lowering.hw_ops import HwMatmul, HwOp
 from tbuda_lab.core.name_patterns import name_pattern
 from tbuda_lab.core.runner import Runner
 from tbuda_lab.core.session.find_error.graphs import TIES, GraphRun, differing_share, first_tile, relative_error
@@ -36,6 +37,8 @@ _FLOOR = 2e-3
 _FAR = 0.05  # of the largest magnitude: a tile that differs by more is pointed at
 _ENOUGH = 1 << 15
 _JUDGED = 4  # ops whose share of the outputs' error is worked out
+TF32_BITS = 11
+"""Significand bits of Tf32, the leading one included, which the multiplier takes of Float32."""
 LEAVES = (NodeKind.INPUT, NodeKind.PARAMETER, NodeKind.CONSTANT)
 _CUT = frozenset((DataFormat.Bfp4, DataFormat.Bfp4_b, DataFormat.Bfp2, DataFormat.Bfp2_b))
 _NOISE = 1e-5
@@ -51,7 +54,7 @@ class NetlistRun:
     def __init__(
         self, result: CompileResult, mode: str, feed: dict[str, Tensor], leaves: Mapping[str, Tensor], runner: Runner
     ) -> None:
-        self.mode, self.result, self.leaves = mode, result, leaves
+        self.mode, self.result = mode, result
         seen: dict[str, np.ndarray] = {}
 
         def take(name: str, output: np.ndarray) -> None:
@@ -64,12 +67,22 @@ class NetlistRun:
             rows = runner.run([sample] * result.options.microbatch)
         finally:
             runner.executor.on_op = before
+        self.leaves = {**leaves, **_given(result, runner)}
         self.outputs: dict[str, Tensor] = dict(zip(result.output_names, rows[0], strict=False))
         self.got = {n: torch.from_numpy(whole_output(result, n, seen[n])) for n in seen if n in result.placement.ops}
         self.lost: dict[str, float] = {}
         self._should: dict[str, Tensor | None] = {}
         self._of_written: dict[str, Tensor | None] = {}
         self._written: dict[str, Tensor] = {}
+        self._parts: dict[str, object] = {}
+
+    def parts(self, op: str) -> int:
+        """In how many parts a product sums its inner dimension."""
+        if not self._parts:
+            ops = [op for graph in self.result.netlist.graphs.values() for op in graph.ops.values()]
+            self._parts = {op.name: op.attributes.get("m_k") for op in ops}
+        written = self._parts.get(op)
+        return written if isinstance(written, int) and written > 0 else 1
 
     def value(self, name: str) -> Tensor | None:
         found = self.got.get(name)
@@ -218,6 +231,16 @@ def nearly_all(expected: np.ndarray, got: np.ndarray) -> np.ndarray | None:
     return near if 1 - TIES <= near.mean() < 1 else None
 
 
+def _given(result: CompileResult, runner: Runner) -> dict[str, Tensor]:
+    """Leaves that a part of the host made in this run, of what the device had given it."""
+    bindings = [b for b in result.inputs if runner.given and all(s in runner.given for s in b.sources)]
+    return {
+        b.name: leaf_value(result.lowered[b.name], {b.name: torch.from_numpy(np.array(b.encode(runner.given)))})
+        for b in bindings
+        if b.name in result.lowered.nodes
+    }
+
+
 def op_errors(
     result: CompileResult, run: NetlistRun, reference: GraphRun, wanted: Iterable[str] | None = None
 ) -> tuple[OpError, ...]:
@@ -272,7 +295,8 @@ def logical(node: Node, value: Tensor) -> Tensor:
 
 def _rounding(result: CompileResult, node: Node, run: NetlistRun, should: Tensor) -> float:
     """Relative error that the formats and the fidelity that were asked for make: of the result, and of parameters."""
-    total = _lost(should, asked_format(result, node)) ** 2 + _lost_to_fidelity(result, node, run, should) ** 2
+    total = _lost(should, asked_format(result, node), node) ** 2
+    total += _lost_in_product(result, node, run, should) ** 2
     for source in node.sources:
         operand = result.lowered[source]
         if operand.kind in LEAVES:
@@ -282,23 +306,42 @@ def _rounding(result: CompileResult, node: Node, run: NetlistRun, should: Tensor
     return float(np.sqrt(total))
 
 
-def _lost_to_fidelity(result: CompileResult, node: Node, run: NetlistRun, should: Tensor) -> float:
-    """Relative error that a device makes of a product of which the asked fidelity multiplies the leading bits alone."""
-    fidelity = node.attrs.get("fidelity")
-    if run.mode != "device" or fidelity is None or not isinstance(node.op, HwOp):
+def _lost_in_product(result: CompileResult, node: Node, run: NetlistRun, should: Tensor) -> float:
+    """Relative error that a device makes of a product: of its operands the asked fidelity multiplies the leading bits
+    alone, and of Float32 those of Tf32; and its running sum is rounded between its parts. Where the terms of a sum
+    cancel, its rounding is by far more than that of what is left."""
+    if run.mode != "device" or not isinstance(node.op, HwOp):
         return 0.0
+    fidelity = node.attrs.get("fidelity")
     operands: list[Tensor] = []
     cut = False
     for index, source in enumerate(node.sources):
         value, df = run.value(source), result.lowered[source].df
         if value is None:
             return 0.0
-        bits = covered_bits(node.op.netlist_type, fidelity.name, index)
+        bits = 0 if fidelity is None else covered_bits(node.op.netlist_type, fidelity.name, index)
+        if df is DataFormat.Float32:
+            bits = min(bits or TF32_BITS, TF32_BITS)
         if bits and df is not None and df.is_float and bits < df.mantissa_bits:
             value, cut = torch.from_numpy(leading_bits(np.ascontiguousarray(value.numpy(), np.float32), bits)), True
         operands.append(value)
     product = op_value(node, operands) if cut else None
-    return 0.0 if product is None else relative_error(should, product)
+    lost = 0.0 if product is None else relative_error(logical(node, should), logical(node, product))
+    return math.hypot(lost, _lost_in_sum(node, operands, run.parts(node.name), should))
+
+
+def _lost_in_sum(node: Node, operands: Sequence[Tensor], parts: int, should: Tensor) -> float:
+    """Relative error of rounding a running sum `parts` times: of terms of random signs it is as long as the root of the
+    sum of their squares, which the same op gives of squared operands."""
+    df = node.df
+    if not isinstance(node.op, HwMatmul) or node.op.sfpu_op or df is None or not df.is_float or not should.any():
+        return 0.0
+    squares = op_value(node, [x * x for x in operands])
+    if squares is None:
+        return 0.0
+    terms = torch.linalg.vector_norm(logical(node, squares).abs().sqrt().double())
+    whole = torch.linalg.vector_norm(logical(node, should).double())
+    return float(terms / whole) * math.sqrt(parts) * 2.0 ** -min(df.mantissa_bits, TF32_BITS)
 
 
 def _converted(value: Tensor, df: DataFormat | None) -> Tensor:
@@ -334,13 +377,16 @@ def _rounded(value: Tensor, df: DataFormat) -> Tensor:
     return torch.from_numpy(np.asarray(round_to(np.ascontiguousarray(value.numpy()), df), np.float32))
 
 
-def _lost(value: Tensor, df: DataFormat | None) -> float:
-    """Relative error of rounding to a format, of whole rows of tiles as far as it takes to know it."""
+def _lost(value: Tensor, df: DataFormat | None, node: Node | None = None) -> float:
+    """Relative error of rounding to a format, of whole rows of tiles as far as it takes to know it. node: whose value
+    it is, without what fills its tiles, which is rounded with it."""
     if df is None or not df.is_float:
         return 0.0
-    rows = value.reshape(-1, value.shape[-1])
+    _, z, height, cols = (0, *value.shape) if node is None else node.shape
+    rows = value[:z, :height].reshape(-1, value.shape[-1])
     some = np.ascontiguousarray(rows[: max(32, _ENOUGH // max(1, rows.shape[1]))].numpy())
-    return relative_error(torch.from_numpy(some), _rounded(torch.from_numpy(some), df))
+    kept = torch.from_numpy(some)
+    return relative_error(kept[:, :cols], _rounded(kept, df)[:, :cols])
 
 
 def asked_format(result: CompileResult, node: Node) -> DataFormat | None:
