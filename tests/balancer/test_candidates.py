@@ -13,7 +13,7 @@ import torch
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import OpModels, op_models
 from tbuda_lab.core.balancer.blocks import group_numbers
-from tbuda_lab.core.balancer.enumerate import Choice
+from tbuda_lab.core.balancer.enumerate import Choice, TableCache, enumerate_candidates
 from tbuda_lab.core.balancer.types import Reason
 from tbuda_lab.core.constraints import resolve
 from tbuda_lab.core.device import DeviceSpec, load_device
@@ -396,3 +396,32 @@ def test_what_a_refusal_says_works_when_it_is_followed(kilobytes: int, tiles: in
                     again = dataclasses.replace(choice, **fields)
                     assert name not in _refused(lowered, device, options, {name: again}), (fix, again)
     assert followed
+
+
+def test_graphs_share_the_tables_of_equal_ops_and_of_no_others() -> None:
+    """The same array for the same request, which nobody can write to; and what is made anew each time has its rows."""
+    spec = load_device("wormhole_b0")
+    first, again, larger = (op_models(matmul_graph(128, 256, n), spec, OPTIONS)["mm"] for n in (192, 192, 384))
+    assert first.rows is again.rows and not first.rows.flags.writeable
+    assert first.rows.tobytes() == enumerate_candidates(first.profile, spec, OPTIONS).tobytes()
+    others = {
+        "shape": larger,
+        "device": op_models(matmul_graph(128, 256, 192), load_device("grayskull"), OPTIONS)["mm"],
+        "batch": op_models(matmul_graph(128, 256, 192), spec, CompileOptions(microbatch=4))["mm"],
+        "choice": op_models(matmul_graph(128, 256, 192), spec, OPTIONS, {"mm": Choice(grid=(1, 1))})["mm"],
+    }
+    assert [name for name, other in others.items() if other.rows is first.rows] == []
+
+
+def test_tables_beyond_the_room_go_the_least_recently_used_first() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> np.ndarray:
+        made.append(name)
+        return np.zeros(40, np.uint8)
+
+    cache = TableCache(100)
+    for name in "abacab":
+        cache.get_or(name, lambda name=name: make(name))
+    assert "".join(made) == "abcb" and cache.bytes == 80
+    assert len(cache.get_or("large", lambda: np.zeros(1000, np.uint8))) == 1000 and cache.bytes == 0

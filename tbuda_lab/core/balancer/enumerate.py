@@ -5,9 +5,11 @@ Formulas: placement.md#enumeration and placement.md#l1-of-a-candidate, as array 
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Hashable
 from functools import partial
 
 import numpy as np
@@ -137,6 +139,42 @@ def _grid_sizes(
         grid_r = grid_r[grid_r == choice.grid[0]]
         grid_c = grid_c[grid_c == choice.grid[1]]
     return grid_r, grid_c
+
+
+class TableCache:
+    """Tables of this process, the most recently used ones of `most` bytes in all. Safe with threads."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.bytes = most, 0
+        self._tables: collections.OrderedDict[Hashable, np.ndarray] = collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def get_or(self, key: Hashable, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """The table, which nobody may write to, made if there is none."""
+        with self._lock:
+            table = self._tables.get(key)
+            if table is not None:
+                self._tables.move_to_end(key)
+                return table
+        made = make()
+        made.setflags(write=False)
+        with self._lock:
+            table = self._tables.setdefault(key, made)  # another thread may have been sooner
+            self.bytes += made.nbytes if table is made else 0
+            while self.bytes > self.most:
+                self.bytes -= self._tables.popitem(last=False)[1].nbytes
+        return table
+
+
+_TABLES = TableCache(64 << 20)
+
+
+def candidates(
+    profile: OpProfile, device: DeviceSpec, options: CompileOptions, choice: Choice = Choice()
+) -> np.ndarray:
+    """What `enumerate_candidates` gives, read-only: other graphs of the process have the same ops."""
+    key = profile.signature, device, options, choice
+    return _TABLES.get_or(key, lambda: enumerate_candidates(profile, device, options, choice))
 
 
 def enumerate_candidates(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
+from tbuda_lab.core.balancer.enumerate import Choice, candidates
 from tbuda_lab.core.balancer.l1 import header_bytes
 from tbuda_lab.core.balancer.profile import OpProfile, profile_of
 from tbuda_lab.core.balancer.types import OpModels, Reason
@@ -34,9 +34,7 @@ def signature_of(profile: OpProfile, choice: Choice) -> str:
 
 def table_of(profile: OpProfile, choice: Choice, device: DeviceSpec, options: CompileOptions) -> OpModels:
     """All candidates of an op of which overrides fix `choice`."""
-    table = OpModels(signature_of(profile, choice), enumerate_candidates(profile, device, options, choice), profile)
-    table.rows.setflags(write=False)
-    return table
+    return OpModels(signature_of(profile, choice), candidates(profile, device, options, choice), profile)
 
 
 def op_models(
@@ -104,7 +102,7 @@ def _what_works(profile: OpProfile, choice: Choice, device: DeviceSpec, options:
     """What would leave an op without a legal candidate one, tried before it is said."""
 
     def legal(free: Choice, of: OpProfile = profile, under: CompileOptions = options) -> np.ndarray:
-        rows = enumerate_candidates(of, device, under, free)
+        rows = candidates(of, device, under, free)
         legal_rows: np.ndarray = rows[rows["reason"] == Reason.LEGAL]
         return legal_rows
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from tbuda_lab.core import passes
 from tbuda_lab.core.balancer import OpModels, op_models
-from tbuda_lab.core.balancer.enumerate import Choice, enumerate_candidates
+from tbuda_lab.core.balancer.enumerate import Choice, candidates
 from tbuda_lab.core.balancer.models import profiles
 from tbuda_lab.core.balancer.profile import OpProfile
 from tbuda_lab.core.compiler.cache import CompileCache, LruCache
@@ -341,8 +341,7 @@ class Pipeline:
 
         def make() -> OpModels:
             self._count("table")
-            rows = enumerate_candidates(profile, self.device, options, choice)
-            rows.setflags(write=False)
+            rows = candidates(profile, self.device, options, choice)
             return OpModels(signature if choice == Choice() else f"{signature}|{choice!r}", rows, profile)
 
         key = (_without(options, CHOOSING), options.streams_parameters, signature, choice)

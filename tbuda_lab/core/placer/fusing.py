@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tbuda_lab.core.balancer.enumerate import enumerate_candidates
+from tbuda_lab.core.balancer.enumerate import candidates
 from tbuda_lab.core.balancer.profile import Operand, OpProfile, profile_of
 from tbuda_lab.core.balancer.types import Reason
 from tbuda_lab.core.device import DeviceSpec
@@ -303,7 +303,7 @@ def _tiles(profile: OpProfile, op: HwFused, narrow: bool) -> TileShape:
 
 
 def _core_cycles(profile: OpProfile, device: DeviceSpec, options: CompileOptions) -> int:
-    rows = enumerate_candidates(profile, device, options)
+    rows = candidates(profile, device, options)
     rows = rows[rows["reason"] == Reason.LEGAL]
     return int((rows["cycles"].astype(np.int64) * rows["cores"]).min()) if len(rows) else 0
 
