@@ -122,9 +122,9 @@ def test_a_search_is_followed_ended_early_and_made_again_by_its_steps():
     assert session.time().per_input == pytest.approx(start - alone.gain)
 
 
-@pytest.mark.parametrize(("batch", "steps"), [(1, 2), (1, 12), (4, 4)])
-def test_a_search_goes_on_from_the_edited_placement_that_there_is(batch, steps, tmp_path):
-    session = Session(*encoder(), "n150", CompileOptions(microbatch=batch), name="encoder", cache=False)
+@pytest.mark.parametrize(("layers", "batch", "steps"), [(2, 1, 2), (1, 1, 12), (2, 4, 4)])
+def test_a_search_goes_on_from_the_edited_placement_that_there_is(layers, batch, steps, tmp_path):
+    session = Session(*encoder(layers), "n150", CompileOptions(microbatch=batch), name="encoder", cache=False)
     op = next(name for name, placed in session.compile().placement.ops.items() if placed.size[0] > 1)
     session.apply(ResizeOp(op, (1, 1)))
     before = session.time().per_input
@@ -132,7 +132,7 @@ def test_a_search_goes_on_from_the_edited_placement_that_there_is(batch, steps, 
     assert curve[0][1] <= before and session.time().per_input <= before
     assert session.time().per_input == pytest.approx(curve[-1][1])
     assert session.result.placement.ops[op].size == (1, 1)
-    opened = Session.open(session.save(tmp_path / "session.json"), *encoder())
+    opened = Session.open(session.save(tmp_path / "session.json"), *encoder(layers))
     assert opened.compile().placement.ops == session.compile().placement.ops
 
 
