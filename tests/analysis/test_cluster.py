@@ -100,6 +100,7 @@ def test_routes_are_shortest() -> None:
         assert all(y in device.neighbours(x) for x, y in itertools.pairwise(route))
 
 
+@pytest.mark.slow
 def test_an_op_put_on_another_chip_is_there(graph) -> None:
     session = Session(graph, encoder(1)[1], load_device("wormhole_b0", chips=2))
     result = session.compile()

@@ -82,6 +82,7 @@ def empty(places: int) -> torch.Tensor:
     return torch.zeros(1, HEADS, places, SIZE)
 
 
+@pytest.mark.slow
 @pytest.mark.e2e
 @pytest.mark.filterwarnings("ignore:.past_key_values. is deprecated")
 def test_whisper_decodes_from_caches_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,7 @@ def test_a_netlist_file_is_compared_with_any_of_them(session, tmp_path):
         session.go_back("other.yaml")
 
 
+@pytest.mark.slow
 def test_a_search_is_followed_ended_early_and_made_again_by_its_steps():
     session = Session(*encoder(), "n150", name="encoder", cache=False)
     session.compile()
@@ -122,6 +123,7 @@ def test_a_search_is_followed_ended_early_and_made_again_by_its_steps():
     assert session.time().per_input == pytest.approx(start - alone.gain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layers", "batch", "steps"), [(2, 1, 2), (1, 1, 12), (2, 4, 4)])
 def test_a_search_goes_on_from_the_edited_placement_that_there_is(layers, batch, steps, tmp_path):
     session = Session(*encoder(layers), "n150", CompileOptions(microbatch=batch), name="encoder", cache=False)
