@@ -123,6 +123,7 @@ CHANGES: dict[str, Callable[[Model], object]] = {
     "a default": change_defaults,
     "a default by keyword": change_keyword_defaults,
     "a method of a class": change_class,
+    "its mode": lambda m: m.bend.train(not m.bend.training),
     "another forward": lambda m: setattr(m.bend, "forward", lambda x: -x),
 }
 

@@ -468,3 +468,31 @@ def test_an_onnx_file_is_refused_by_size_too(kind: str) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     with pytest.raises(UnsupportedOp, match=f"node 0.*onnx.{kind}"):
         from_any(model, torch.zeros(1, 1), name="large")
+
+
+@pytest.mark.parametrize("traced", [torch.uint8, torch.int8, torch.int16, torch.int64])
+def test_whole_numbers_of_another_width_are_refused_where_they_wrap(traced: torch.dtype) -> None:
+    model = Fn(lambda x: (x + 100).float())
+    graph = from_torch(model, (torch.full((1, 8), 100, dtype=traced),))
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+        x = torch.full((1, 8), 100, dtype=dtype)
+        if dtype == traced or {dtype, traced} == {torch.int32, torch.int64}:
+            torch.testing.assert_close(evaluate(graph, feeds(graph, (x,)))["model.output_0"], model(x))
+        else:
+            with pytest.raises(InputError, match="whose sums wrap elsewhere"):
+                feeds(graph, (x,))
+
+
+def test_sparse_weights_and_constants_are_refused() -> None:
+    class Sparse(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.eye(8).to_sparse())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sparse.mm(self.weight, x.T)
+
+    with pytest.raises(ModelError, match=r"'weight' of the model is of layout torch.sparse_coo"):
+        from_torch(Sparse(), (X,))
+    with pytest.raises(UnsupportedOp, match="sparse"):
+        from_torch(Fn(lambda x: torch.sparse.mm(torch.eye(8).to_sparse(), x.T)), (X,))

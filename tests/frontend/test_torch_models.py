@@ -271,6 +271,7 @@ def test_what_a_model_asserts_of_values_is_looked_at() -> None:
         ((torch.ones(3), 3.0), "scale is 3.0; the model was traced with 2.0"),
         ((torch.ones(3), 2.0, True, "up", 1), "one more argument is 1"),
         ({"x": torch.ones(3), "flag": False}, "flag is False; the model was traced with True"),
+        ({"x": torch.ones(3), "flag": 1}, "flag is 1; the model was traced with True"),
         ({"x": torch.ones(3), "way": "down"}, "way is 'down'; the model was traced with 'up'"),
         ({"x": torch.ones(3), "other": 1}, "other is 1; the model was traced with None"),
     ],

@@ -226,7 +226,8 @@ def _refuse_other_plain(nodes: Sequence[Node], inputs: Any) -> None:
         pairs = itertools.zip_longest(known[: len(values)], values, fillvalue=("one more argument", None))
         given = [(path, value, before) for (path, before), value in pairs]
     for path, value, before in given:
-        if value != before and (value == value or before == before):
+        truth = isinstance(value, bool) is not isinstance(before, bool)  # True is 1, and another thing to a model
+        if truth or (value != before and (value == value or before == before)):
             raise InputError(f"{path} is {value!r}; the model was traced with {before!r}: trace it again for another")
 
 
@@ -330,6 +331,12 @@ def check_input(node: Node, tensor: torch.Tensor) -> None:
         raise InputError(
             f"input {node.name!r} has dtype {dtype_name(tensor)}; the model was traced with {node.attrs.get('dtype')}; "
             f"convert it with .to(torch.{node.attrs.get('dtype')})"
+        )
+    narrow = [d for d in (wanted_dtype, tensor.dtype) if d in (torch.int8, torch.uint8, torch.int16)]
+    if narrow and wanted_dtype != tensor.dtype:
+        raise InputError(
+            f"input {node.name!r} has dtype {dtype_name(tensor)}; the model was traced with {node.attrs.get('dtype')}, "
+            f"whose sums wrap elsewhere; convert it with .to(torch.{node.attrs.get('dtype')})"
         )
     refuse_beyond_float32(tensor, f"input {node.name!r}")
     for least, largest, others, where in node.attrs.get(INDEX_RANGES, ()) if tensor.numel() else ():

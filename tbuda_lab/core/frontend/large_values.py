@@ -92,4 +92,5 @@ def _made(func: Any, args: Any, kwargs: Any) -> int:
 def elements(made: Any) -> int:
     """Elements that the largest of some tensors has in memory: one that is expanded has those that it repeats."""
     tensors = [t for t in pytree.tree_leaves(made) if isinstance(t, torch.Tensor)]
-    return max((t.untyped_storage().nbytes() // t.element_size() for t in tensors), default=0)
+    dense = [t for t in tensors if t.layout is torch.strided]
+    return max((t.untyped_storage().nbytes() // t.element_size() for t in dense), default=0)

@@ -386,11 +386,15 @@ def _buffers(module: torch.nn.Module) -> list[Any]:
 
 
 def refuse_lazy(module: torch.nn.Module) -> None:
-    """Raises `ModelError` for a module with weights or buffers that its first call is to make."""
+    """Raises `ModelError` for a module with weights or buffers that its first call is to make, or that are sparse."""
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if torch.nn.parameter.is_lazy(tensor):
             raise ModelError(
                 f"{name!r} of a lazy module has no shape yet; call the model once on a sample of its inputs first"
+            )
+        if tensor.layout is not torch.strided:
+            raise ModelError(
+                f"{name!r} of the model is of layout {tensor.layout}; make it dense with .to_dense() first"
             )
 
 
@@ -411,7 +415,7 @@ def refuse_script(module: Any) -> None:
 
 
 def contents(module: torch.nn.Module) -> Prints:
-    """What a module answers by beside its inputs and its mode, as values that can be compared: weights, buffers,
+    """What a module answers by beside its inputs, as values that can be compared: weights, buffers,
     attributes, its layers, their hooks and functions, what these hold and the globals that they read, and, where it was
     traced, the variables of the environment that it asked for. They tell whether it was changed since it was traced, by
     whatever way (`weight.data.mul_(2)` is none that torch counts). Raises `ModelError` as `refuse_lazy` does."""
@@ -514,11 +518,11 @@ def _hooks(layer: torch.nn.Module) -> tuple[Any, ...]:
 
 
 def _code(module: torch.nn.Module) -> Prints:
-    """By layer its class, its hooks, and the functions that it holds in place of those of its class."""
+    """By layer its class, its mode, its hooks, and the functions that it holds in place of those of its class."""
     code: Prints = {}
     for path, layer in module.named_modules():
         own = tuple((name, id(value)) for name, value in vars(layer).items() if is_code(value))
-        code[path, "code"] = type(layer), tuple(map(id, _hooks(layer))), own
+        code[path, "code"] = type(layer), layer.training, tuple(map(id, _hooks(layer))), own
     return code
 
 
