@@ -439,8 +439,9 @@ def _drop_checks(graph: torch.fx.Graph) -> None:
         if node.op != "call_function" or node.users:
             continue
         if isinstance(node.target, torch._ops.OpOverload):
-            failed = bool(node.target._schema.returns) and node.meta.get("val") is None
-            drop = failed or node.target._schema.name in IGNORED | {ITEM}
+            schema = node.target._schema
+            failed = bool(schema.returns) and not schema.is_mutable and node.meta.get("val") is None
+            drop = failed or schema.name in IGNORED | {ITEM}
         else:
             drop = not isinstance(node.target, torch._ops.HigherOrderOperator)
         if drop:

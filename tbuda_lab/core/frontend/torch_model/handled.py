@@ -11,7 +11,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from tbuda_lab.core.errors import Diagnostic, UnsupportedOp
 from tbuda_lab.core.frontend.eager import call, classes_kept, own_copy, same_seeds
@@ -27,30 +26,21 @@ Place = tuple[str, int, str]
 """A file, a line and the name of an exception."""
 
 
-class TracerErrors(TorchFunctionMode):
-    """Sees cheaply that some call of torch has failed, or that a path depends on a value, in this thread. seen: whether
-    one has; what came of it is for `refuse_handled` to find."""
+class TracerErrors:
+    """Sees cheaply that the tracer refused a path that depends on a value, in this thread. seen: whether it did; what
+    came of it is for `refuse_handled` to find."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.seen = False
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> TracerErrors:
         _watch_paths()
         self._before = getattr(_LOCAL, "errors", None)
         _LOCAL.errors = self
-        return super().__enter__()  # type: ignore[no-untyped-call]
+        return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         _LOCAL.errors = self._before
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        try:
-            return function(*args, **(kwargs or {}))
-        except Exception:
-            self.seen = True
-            raise
 
 
 def _watch_paths() -> None:

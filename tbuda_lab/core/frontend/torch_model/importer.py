@@ -48,7 +48,7 @@ from tbuda_lab.core.frontend.torch_model.export import (
 )
 from tbuda_lab.core.frontend.torch_model.handled import TracerErrors, refuse_handled
 from tbuda_lab.core.frontend.torch_model.microbatch import elementwise_in_batch
-from tbuda_lab.core.frontend.torch_model.state import refuse_lazy, refuse_script, refuse_state
+from tbuda_lab.core.frontend.torch_model.state import reads_under_handlers, refuse_lazy, refuse_script, refuse_state
 from tbuda_lab.core.graph import Graph, NodeKind, Origin, ShapeError
 from tbuda_lab.core.graph.phases import CACHE, ROLE, WRITES
 from tbuda_lab.core.ops import Assertion, Cast, HostCall, Reshape, StopGradient
@@ -132,7 +132,7 @@ def from_torch(
             copy = module if own is None else own  # one that is empty is false
             with TracerErrors() as errors:
                 graph, found, traced = _trace(copy, bound, name, progress, drops, trains, whole)
-            if errors.seen:
+            if errors.seen or reads_under_handlers(module):
                 refuse_handled(module, traced, mode, lambda own: export(own, traced, None, drops is not None, trains))
         except (UnsupportedOp, ModelError) as error:
             if trains or not any(layer.training for layer in module.modules()):

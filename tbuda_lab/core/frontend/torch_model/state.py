@@ -49,6 +49,7 @@ DEPTH = 6
 FAR = 1000
 """What is added to a number that a forward changes, to see whether its answers depend on it."""
 _LAYOUT = frozenset({"stride", "is_contiguous", "as_strided", "storage_offset", "untyped_storage"})
+_READS = frozenset({"numpy", "asarray", "array", "tolist", "data_ptr", "__array__"})
 FEW = 64
 """Entries up to which a global container is looked at."""
 _PLAIN = (bool, int, float, complex, str, bytes, torch.Tensor, np.ndarray)
@@ -470,6 +471,11 @@ def _reached(module: torch.nn.Module) -> list[FunctionType]:
                 seen.add(id(value))
                 reached.append(value)
     return reached
+
+
+def reads_under_handlers(module: torch.nn.Module) -> bool:
+    """Whether a function that handles exceptions takes values of tensors to Python, which the tracer refuses."""
+    return any(f.__code__.co_exceptiontable and _READS & _names_in(f.__code__) for f in _reached(module))
 
 
 def _read_globals(functions: Iterable[FunctionType]) -> Iterator[tuple[Any, str, Any]]:
