@@ -19,7 +19,7 @@ import nbformat
 HERE = pathlib.Path(__file__).parent
 WIDGET = "application/vnd.jupyter.widget-view+json"  # the number of a model that died with its kernel
 AT_WORK = "The compile was still running when this was stored"  # says the twin of a view that has nothing to show yet
-TIMEOUT = 600  # s for a cell
+TIMEOUT = 1800  # s for a cell: a machine that does much else is a few times slower
 
 
 def execute(path: pathlib.Path, folder: pathlib.Path) -> nbformat.NotebookNode:
