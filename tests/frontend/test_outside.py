@@ -3,8 +3,10 @@ them, left alone where they are only told."""
 
 from __future__ import annotations
 
+import cProfile
 import datetime
 import inspect
+import math
 import os
 import pathlib
 import random
@@ -228,3 +230,13 @@ def test_what_is_only_told_or_stays_is_left_alone(kind: type[Model], tmp_path: p
 def test_a_generator_seeded_from_outside_is_refused(name: str) -> None:
     with pytest.raises(UnsupportedOp):
         from_torch(Draws(NUMBERS[name]).eval(), (torch.randn(1, 8, 4),))
+
+
+def test_a_profile_of_the_user_goes_on_behind_a_trace() -> None:
+    profiler = cProfile.Profile()
+    profiler.enable()
+    Session(nn.Linear(4, 4), torch.randn(1, 4), "n150", cache=False).trace()
+    sum_of_squares = math.fsum(x * x for x in range(10))
+    profiler.disable()
+    assert sum_of_squares == 285
+    assert any("fsum" in str(entry.code) for entry in profiler.getstats())

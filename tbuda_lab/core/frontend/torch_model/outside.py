@@ -211,7 +211,12 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.setprofile(self._before)
+        resume = getattr(self._before, "enable", None)  # one of C, as cProfile's, is no function to be set
+        if resume is None:
+            sys.setprofile(self._before)
+        else:
+            sys.setprofile(None)
+            resume()
 
     def _look(self, frame: FrameType, event: str, called: Any) -> None:
         if event == "c_call":
