@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -144,10 +145,13 @@ def _calibrate_profiles(arguments: argparse.Namespace) -> int:
         raise InputError(f"{arguments.folder}: give a folder of measurement CSVs or profiles, not both")
     if arguments.arch is not None:
         raise InputError(f"--arch {arguments.arch}: of measurement CSVs alone; a profile names its own device")
+    name = "ttnn" if arguments.kernels is None else arguments.kernels
+    if not re.fullmatch(r"[\w .+-]{1,40}", name):
+        raise InputError(f"--kernels {name!r}: the name of a table has 1 to 40 letters, digits, spaces and . + - _")
     profiles = [read_profile(path) for path in arguments.profile]
     for profile in profiles:
         print_findings(profile.findings)
-    table = calibrate_kernels(profiles, arguments.kernels or "ttnn")
+    table = calibrate_kernels(profiles, name)
     if arguments.out is not None:  # before anything is printed: a reader of the output may go away
         with atomic_text(arguments.out) as file:
             file.write(dump_kernels(table))

@@ -74,7 +74,7 @@ def profile_text(profile: MeasuredProfile) -> str:
     ops, total = profile.sequence(), profile.total
     devices = f" on {len(profile.devices)} devices" if len(profile.devices) > 1 else ""
     head = (
-        f"{profile.name}: {len(profile.ops)} ops{devices}{f', {profile.arch}' if profile.arch else ''}, "
+        f"{profile.name}: {quantity(len(profile.ops), 'op')}{devices}{f', {profile.arch}' if profile.arch else ''}, "
         f"{total / 1e6:,.3f} ms; {profile.typed:.1%} of the ops are of a known kind"
     )
     lines = [head, f"{'kind':12} {'ops':>6} {'us':>12} {'share':>7}"]

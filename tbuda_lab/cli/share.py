@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def run_share(arguments: argparse.Namespace) -> int:
     """Compile, search for edits, and write the page."""
     from tbuda_lab.widgets.report import report_html, shared_tables
 
-    if arguments.edits < 1 or arguments.seconds <= 0:
+    if arguments.edits < 1 or not 0 < arguments.seconds < math.inf:
         raise InputError("a page has 1 edit or more, and more than 0 seconds to search for them")
     request = read_request(arguments)
     with atomic_file(arguments.out) as file:

@@ -78,7 +78,7 @@ def netlist_folder(settings: CompilerConfig) -> Path:
 def write_trace(result: CompileResult, folder: Path, name: str, level: PerfTraceLevel) -> Path:
     """When each op works and what it waits for, as Chrome trace JSON: `NAME_perf.trace.json`."""
     path = make_folder(folder) / f"{file_stem(name)}_perf.trace.json"
-    simulate(result, TRACED_INPUTS.get(level, 1)).trace.to_chrome_trace(path, result.parameter_shapes)
+    simulate(result, TRACED_INPUTS.get(level, 1)).trace.to_chrome_trace(path, result.model_shapes)
     return path
 
 

@@ -178,7 +178,7 @@ def _saturate(parameter: str) -> Callable[[Graph], None]:
     def change(graph: Graph) -> None:
         node = graph.nodes.get(parameter)
         if node is not None and node.value is not None:
-            value = np.array(node.value)
+            value = np.array(node.value, order="C")  # so that it is seen flat, not copied
             flat = value.reshape(-1)
             flat[::16] = np.sign(flat[::16]) * np.abs(flat).max() * 8
             node.value = value

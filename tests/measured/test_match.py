@@ -551,7 +551,7 @@ def test_a_gate_refuses_runs_whose_time_is_not_known(
     assert f"[{rule}]" in got.err and said in got.out.replace("\\", "") and "Nothing differs" not in got.out
 
 
-FIRMWARE = "DEVICE FW DURATION [ns]"
+FIRMWARE, PER_CORE = "DEVICE FW DURATION [ns]", "DEVICE KERNEL DURATION PER CORE MAX [ns]"
 TWO = [row | {"DEVICE ID": device} for row in perceptron_rows() for device in (0, 1)]
 OTHER_WORK = {
     "cut between two rows": (perceptron_rows()[:-1], "1 op that the other has not: MatmulDeviceOperation_2"),
@@ -572,6 +572,7 @@ OTHER_WORK = {
         "2 ops behind",
     ),
     "two devices": (TWO, "the other on 2"),
+    "an op that nobody knows": ([*perceptron_rows(), op("Foo", 9000, [(9, 9)], (9, 9))], "1 op that the other"),
     "ops of the host": (
         [*perceptron_rows(), op("(torch) add", "", **{"OP TYPE": "python_fallback"})],
         "and 1 of the other",
@@ -690,8 +691,53 @@ def test_our_own_trace_of_another_model_of_the_same_names_is_refused(cut: bool, 
     if cut:
         trace.write_text(trace.read_text()[:-400])
     session = Session(*model(128), "n150")
-    with pytest.raises(
-        InputError, match=r"trace of another model: 3 of its 4 parameters .*0.weight is 256x64, .* 128x64"
-    ):
+    with pytest.raises(InputError, match=r"trace of another model: 3 of 4 parameters .*0.weight is 256x64, .* 128x64"):
         session.load_profile(trace)
     assert session.measured is None and Session(*model(256), "n150").load_profile(trace)
+
+
+def test_a_gate_refuses_traces_of_other_models_and_lengths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def trace(name: str, width: int, rows: int) -> str:
+        module = nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 64))
+        return str(Session(module, torch.randn(1, rows, 64), "n150", name=name).export_trace(tmp_path / f"{name}.json"))
+
+    first, wide, long = trace("a", 128, 32), trace("b", 256, 32), trace("c", 128, 512)
+    (tmp_path / "m.csv").write_text(WHOLE)
+    gate = ["--fail-if-slower", "1000%"]
+    assert main(["diff", first, first, *gate]) == 0
+    for other, text in (
+        (wide, "0.weight is 128x64, and 256x64"),
+        (long, "other inputs"),
+        (tmp_path / "m.csv", "simulated"),
+    ):
+        capsys.readouterr()
+        assert main(["diff", first, str(other), *gate]) == 2
+        assert text in capsys.readouterr().err
+    assert main(["diff", str(tmp_path / "m.csv"), str(tmp_path / "m.csv"), "--arch", "x"]) == 2
+
+
+def test_a_gate_looks_at_all_devices_and_all_columns_of_times(tmp_path: Path) -> None:
+    """Devices that run other ops, one of which lost its last; a column that one run has in its first row alone."""
+    alone = [op("Softmax", 9000, [(64, 64)], (64, 64)), *perceptron_rows()]
+    rows = [row | {"DEVICE ID": device} for device, rows in enumerate((alone * 2, perceptron_rows())) for row in rows]
+    (tmp_path / "a.csv").write_text(table(rows))
+    (tmp_path / "b.csv").write_text(table(rows[:-3]))
+    per_core = [row | {PER_CORE: 2000} for row in perceptron_rows()]
+    (tmp_path / "c.csv").write_text(table([per_core[0], *perceptron_rows()[1:]]))
+    (tmp_path / "d.csv").write_text(table(per_core))
+    for a, b in ("ab", "cd"):
+        assert main(["diff", str(tmp_path / f"{a}.csv"), str(tmp_path / f"{b}.csv"), "--fail-if-slower", "1000%"]) == 2
+
+
+def test_a_run_that_is_cut_leaves_the_runs_before_it(mlp: Session) -> None:
+    rows = perceptron_rows()
+    for more in (1, 2, 3):
+        match = match_profile(profile_of([*rows * 3, *rows[:more]]), mlp.trace())
+        assert match.runs == 3 and len(match.pairs) == 3 * len(match_profile(profile_of(rows), mlp.trace()).pairs)
+        assert match.notes[0].startswith("the last run is cut")
+
+
+def test_a_profile_without_a_product_is_of_another_model(mlp: Session) -> None:
+    rows = [op("Relu", 100, [(999, 7)], (999, 7))] * 6
+    with pytest.raises(InputError, match="another model"):
+        mlp.load_profile(profile_of(rows))

@@ -618,3 +618,23 @@ def test_spans_without_an_end_and_more_events_than_are_read_are_told(
     path.write_text(json.dumps(EVENTS))
     profile = read_profile(path)
     assert len(profile.ops) == 3 and "first 3 of 4 events" in profile.gaps[0].message
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"name": "m", "ts": 0, "dur": 1, "args": {"op": "a", "cycles": 1, "input": [0]}},
+        {"name": "m", "ts": 0, "dur": int("1" + "0" * 400)},
+        {"name": "m", "ts": 0, "dur": 1e308},
+        {"name": "\ud800foo", "ts": 0, "dur": 1},
+        {"name": "m", "ts": 0, "dur": 3e6, "args": {"op": "\ud800", "cycles": 1}},
+    ],
+)
+def test_odd_events_of_a_trace_are_read_or_refused_by_type(
+    event: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps([{"ph": "X", **event}, {"ph": "X", "name": "add", "ts": 9, "dur": 2}]))
+    assert main(["profile", "import", str(path)]) == 0
+    assert "binary" in capsys.readouterr().out
+    assert read_profile(path).total < 1e9

@@ -584,6 +584,61 @@ def test_a_bound_that_no_correlation_has_is_refused(bound: Any) -> None:
         session.find_error(min_pcc=bound)
 
 
+def hard(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.hardtanh(50 * torch.sin(3 * x))
+
+
+OF_LEAVES: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
+    "softmax": lambda: (nn.Softmax(-1), 10 * torch.randn(1, 32, 64)),
+    "norm": lambda: (nn.LayerNorm(64), torch.randn(1, 32, 64) + 10),
+    "groups": lambda: (nn.GroupNorm(2, 4), torch.randn(1, 4, 16, 16) + 10),
+    "difference": lambda: (Fn(lambda x: x - x.mean()), torch.randn(1, 32, 64) + 10),
+    "exponential": lambda: (Fn(lambda x: torch.log_softmax(x + 50, -1)), torch.randn(1, 32, 64)),
+    "sine": lambda: (Fn(torch.sin), 31 * torch.rand(1, 32, 64)),
+    "steep": lambda: (Fn(hard), torch.randn(1, 32, 64)),
+}
+
+
+@pytest.mark.parametrize("mode", ["golden", "device"])
+@pytest.mark.parametrize("model", OF_LEAVES)
+def test_what_an_op_makes_of_rounded_inputs_is_no_error_of_it(model: str, mode: str) -> None:
+    """A difference of near numbers, an exponential and a sine are off by far more than what they read."""
+    torch.manual_seed(7)
+    module, x = OF_LEAVES[model]()
+    report = Session(module.eval(), (x,), "n150", QUICK, cache=False).find_error(mode=mode)
+    assert report.right, str(report)
+
+
+class Causal(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.o = nn.Linear(64, 192), nn.Linear(64, 64)
+        self.register_buffer("mask", torch.full((32, 32), float("-inf")).triu(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.o(torch.softmax(q @ k.transpose(-1, -2) / 8 + self.mask, -1) @ v)
+
+
+def test_a_mask_in_blocks_is_what_costs_and_its_sum_is_named() -> None:
+    torch.manual_seed(0)
+    options = dataclasses.replace(QUICK, default_df_override=DataFormat.Bfp8_b)
+    session = Session(Causal().eval(), (torch.randn(1, 32, 64),), "n150", options, cache=False)
+    report = session.find_error(mode="device")
+    assert report.costs[0].op == "add" and report.costs[0].share > 0.5 * report.error, str(report)
+
+
+def test_a_fault_behind_a_comparison_is_not_laid_to_it() -> None:
+    """What the module compares is known, too, though it is no number."""
+    torch.manual_seed(0)
+    left, right = nn.Linear(64, 64), nn.Linear(64, 16)
+    session = Session(Fn(lambda x: right(torch.where(left(x) > 0.5, x, -x))), (torch.randn(1, 32, 64),), "n150", QUICK)
+    node = next(n for n in session.trace().ops if n.op.type == "where")
+    node.inputs = (node.inputs[0], node.inputs[2], node.inputs[1])
+    report = session.find_error()
+    assert (report.stage, report.op) == ("traced", node.name), str(report)
+
+
 class Cancelling(nn.Module):
     """A mean of numbers that cancel, and numbers that the host rounds in between."""
 
@@ -693,12 +748,19 @@ def test_a_report_of_chisel_is_told_for_what_it_says(tmp_path: Path) -> None:
         ("x.jsonl", b'{"op":"a","golden":[1]}\n{"op":"b","vals":[2]}'),
         ("x.jsonl", b'{"op":"a","golden":[1]}\n{"op":"b","payload":{"status":"failed"}}'),
         ("x.jsonl", b'{"op":"a","golden":[1,2],"shape":[3]}'),
+        ("x.jsonl", b'{"op":"a","golden":[1,2],"shape":"2x1"}'),
+        ("x.jsonl", b'{"op":"a","golden":[1,2],"shape":[2.0]}'),
+        ("x.jsonl", b'{"op":"a","golden":[],"shape":[4294967296, 4294967296]}'),
+        ("x.jsonl", b'{"op":"a","golden":[1],"golden":[2]}'),
         ("x.safetensors", b"123"),
         ("x.safetensors", struct.pack("<Q", 1 << 60) + b"{}"),
         ("x.safetensors", struct.pack("<Q", 2) + b"[]"),
         ("x.safetensors", safetensors(np.zeros(2), data_offsets=[0, 1 << 40])),
         ("x.safetensors", safetensors(np.zeros(2), dtype="X")),
         ("x.safetensors", safetensors(np.zeros(2), shape=[5])),
+        ("x.safetensors", safetensors(np.zeros(2), shape="2")),
+        ("x.safetensors", safetensors(np.zeros(2), shape=[2.5])),
+        ("x.safetensors", safetensors(np.zeros(2), shape=[float("inf")])),
         ("x.npz", b"no zip"),
         ("x.npz", archive(np.array([1 + 2j]))),
         ("x.npz", archive(np.array(["1"]))),

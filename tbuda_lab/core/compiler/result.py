@@ -81,9 +81,12 @@ class CompileResult:
         return self.constraints.input_factors
 
     @property
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the model's own parameters, by name."""
-        return {node.name: tuple(node.shape) for node in self.graph.of_kind(NodeKind.PARAMETER)}
+    def model_shapes(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Shapes of the model's own "parameters" and "inputs", each by name."""
+        return {
+            word: {node.name: tuple(node.shape) for node in self.graph.of_kind(kind)}
+            for word, kind in (("parameters", NodeKind.PARAMETER), ("inputs", NodeKind.INPUT))
+        }
 
     @property
     def loaded_once(self) -> bool:

@@ -37,6 +37,8 @@ def file_sides(a: str | Path, b: str | Path, *, arch: str | None = None) -> tupl
     """
     measured = [Path(p).suffix.lower() in SUFFIXES and not os.path.isdir(p) for p in (a, b)]
     if all(measured):
+        if arch is not None:
+            raise InputError(f"arch {arch!r}: of netlists alone; a measured run says its own device")
         return profile_sides(Path(a), Path(b), _names(Path(a), Path(b)))
     if any(measured):
         raise InputError(f"{a} and {b}: a measured run is compared with a measured run")

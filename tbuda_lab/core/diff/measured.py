@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, Side, listed
@@ -40,8 +41,8 @@ def profile_sides(a: Path, b: Path, names: tuple[str, str]) -> tuple[Side, Side]
     )
 
 
-WORK = frozenset(("matmul", "conv", "attention", "softmax", "norm", "eltwise", "reduce"))
-"""Groups of ops that calculate. Others only move data, which a change of the same work may do otherwise."""
+WORK = frozenset(("matmul", "conv", "attention", "softmax", "norm", "eltwise", "reduce", "other"))
+"""Groups of ops that calculate, or may. Others only move data, which a change of the same work may do otherwise."""
 
 
 def _alone(steps: Sequence[Step], paired: set[int]) -> list[str]:
@@ -70,13 +71,30 @@ def _reshaped(left: Sequence[Step], right: Sequence[Step], pairs: Pairs) -> list
 def _measured_by(before: MeasuredProfile, after: MeasuredProfile) -> list[str]:
     """In what two runs are not measured alike."""
     told = []
-    if before.clocks and after.clocks and before.clocks[0] != after.clocks[0]:
-        told.append(f"its times are of {before.clocks[0]}, the other's of {after.clocks[0]}")
-    if len(before.devices) != len(after.devices):
-        told.append(f"it ran on {quantity(len(before.devices), 'device')}, the other on {len(after.devices)}")
+    if (before.source == "trace") != (after.source == "trace"):
+        told.append("one of them was simulated, the other measured")
+    for what, mine, others in (
+        ("parameters", before.parameters, after.parameters),
+        ("inputs", before.model_inputs, after.model_inputs),
+    ):
+        if mine and others and mine != others:
+            name = next(n for n in (*mine, *others) if mine.get(n) != others.get(n))
+            told.append(f"its model has other {what}: {name} is {_size(mine, name)}, and {_size(others, name)}")
+    if before.clocks and after.clocks and before.clocks != after.clocks:
+        told.append(f"its times are of {' and '.join(before.clocks)}, the other's of {' and '.join(after.clocks)}")
+    lanes = [collections.Counter(op.device for op in p.ops) for p in (before, after)]
+    if len(lanes[0]) != len(lanes[1]):
+        told.append(f"it ran on {quantity(len(lanes[0]), 'device')}, the other on {len(lanes[1])}")
+    elif len(lanes[0]) > 1 and sorted(lanes[0].values()) != sorted(lanes[1].values()):
+        ops = [", ".join(map(str, sorted(lane.values()))) for lane in lanes]
+        told.append(f"its devices ran {ops[0]} ops, the other's {ops[1]}")
     if before.host_ops != after.host_ops:
         told.append(f"the host ran {quantity(before.host_ops, 'op')} of it, and {after.host_ops} of the other")
     return told
+
+
+def _size(shapes: Mapping[str, tuple[int, ...]], name: str) -> str:
+    return "x".join(map(str, shapes[name])) or "one number" if name in shapes else "missing"
 
 
 def _free(name: str, known: set[str]) -> str:

@@ -24,7 +24,7 @@ from tbuda_lab.core.epochsim.pyramid import KIND_NAMES, MOST_ROWS, Pyramid, Span
 from tbuda_lab.core.epochsim.run import NetworkRun
 from tbuda_lab.core.files import atomic_text
 
-Shapes = Mapping[str, tuple[int, ...]]
+ModelShapes = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,10 +163,10 @@ class Trace(Columns):
         at = busy.tolist()
         return SliceStats(tuple(names[i] for i in at), tuple(epoch[i] for i in at), cycles[busy], inputs[busy])
 
-    def to_chrome_trace(self, path: str | Path, parameters: Shapes | None = None) -> None:
-        """Write Chrome trace JSON (chrome://tracing, Perfetto), in one go. parameters: shapes of the model's own by
-        name, by which a reader knows of which model it is. Raises `OutputError`."""
-        write_chrome_trace(self, Path(path), parameters or {})
+    def to_chrome_trace(self, path: str | Path, shapes: ModelShapes | None = None) -> None:
+        """Write Chrome trace JSON (chrome://tracing, Perfetto), in one go. shapes: see `CompileResult.model_shapes`; by
+        them a reader knows of which model it is. Raises `OutputError`."""
+        write_chrome_trace(self, Path(path), shapes or {})
 
 
 def span_columns(run: NetworkRun, stalls: np.ndarray, ops: int) -> Columns:
@@ -221,10 +221,9 @@ def span_columns(run: NetworkRun, stalls: np.ndarray, ops: int) -> Columns:
 _COLOURS = ("thread_state_running", "thread_state_runnable", "terrible", "thread_state_iowait", "thread_state_unknown")
 
 
-def write_chrome_trace(trace: Trace, path: Path, parameters: Shapes) -> None:
+def write_chrome_trace(trace: Trace, path: Path, shapes: ModelShapes) -> None:
     """Write `trace` to `path`. The file appears when it is complete. Raises `OutputError`."""
-    shapes = json.dumps({name: list(shape) for name, shape in parameters.items()})
-    facts = f'"otherData":{{"parameters":{shapes}}},' if parameters else ""
+    facts = f'"otherData":{json.dumps(shapes)},' if shapes else ""
     with atomic_text(path) as stream:
         stream.write(f'{{"displayTimeUnit":"ns",{facts}"traceEvents":[\n')
         first = True

@@ -208,8 +208,8 @@ def match_profile(profile: MeasuredProfile, graph: Graph) -> Match:
     if profile.source == "trace" and any(traced_name(graph, op.name) for op in ops):
         return _match_names(profile, ops, graph, steps)
     best: Match | None = None
-    for runs in _repeats(ops):
-        found = _match_runs(profile, ops, steps, runs)
+    for length in _lengths(ops):
+        found = _match_runs(profile, ops, steps, length)
         if best is None or found.cost < best.cost:
             best = found
     assert best is not None
@@ -297,28 +297,31 @@ def _core(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(s for s in shape if s != 1)
 
 
-def _repeats(ops: Sequence[MeasuredOp]) -> list[int]:
-    """In how many equal runs a sequence falls: 1, and every number for which its ops repeat exactly."""
+def _lengths(ops: Sequence[MeasuredOp]) -> list[int]:
+    """How many ops a run may have: all of them, and every number after which they repeat exactly, the last run
+    perhaps cut."""
     ids = {s: k for k, s in enumerate(dict.fromkeys(op.signature for op in ops))}
     codes = np.array([ids[op.signature] for op in ops])
     n = len(codes)
-    lengths = [m for m in range(1, n // 2 + 1) if n % m == 0]
-    return [1, *(n // m for m in reversed(lengths) if np.array_equal(codes[: n - m], codes[m:]))]
+    repeats = [m for m in range(n // 2, 0, -1) if np.array_equal(codes[: n - m], codes[m:])]
+    return [n, *(m for m in repeats if n % m == 0 or not any(m % k == 0 for k in repeats if k < m))]
 
 
-def _match_runs(profile: MeasuredProfile, ops: Sequence[MeasuredOp], steps: list[Step], runs: int) -> Match:
-    """All runs are of the same ops: one is aligned, the others follow it."""
-    length = len(ops) // runs
+def _match_runs(profile: MeasuredProfile, ops: Sequence[MeasuredOp], steps: list[Step], length: int) -> Match:
+    """All runs are of the same ops: one is aligned, the others follow it. A last one that is cut is left over."""
+    runs = len(ops) // length
     measured = profile_steps(ops[:length])
     aligned, cost = align(measured, steps)
     aligned, notes = told_apart(measured, steps, aligned)
+    if cut := len(ops) - runs * length:
+        notes = (f"the last run is cut: {quantity(cut, 'op')} of {length}, left out", *notes)
     if not any(step.shape for step in measured):
         notes = ("the profile has no shapes: matched by kind and order alone", *notes)
     partner = {i: (j, c) for i, j, c in aligned}
     pairs, alone = [], []
     devices = len(profile.devices)
     for at, op in enumerate(ops):
-        if at % length in partner:
+        if at % length in partner and at < runs * length:
             j, c = partner[at % length]
             step = measured[at % length]
             weights = _same_weights(step.weights, steps[j].weights, devices)

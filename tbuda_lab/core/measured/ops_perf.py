@@ -302,7 +302,7 @@ class _Reader:
             more = f"and {self.left_out} more like these"
             self.findings.append(Diagnostic("warning", self.name, "profile-more", more))
         if self.host_ops:
-            text = f"{self.host_ops:,} ops of the host have no time on the device"
+            text = f"{quantity(self.host_ops, 'op')} of the host without a time on the device"
             self.findings.append(Diagnostic("note", self.name, "profile-host", text, "they are left out"))
         ops, findings = aggregate_replays(self.ops, self.name, self._cut)
         place = {op.row: at for at, op in enumerate(ops)}

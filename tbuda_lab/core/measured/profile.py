@@ -146,8 +146,8 @@ def _shape_text(tensor: MeasuredTensor) -> str:
 class MeasuredProfile:
     """A file's ops in order. source: "ops_perf", "trace" (ours) or "chrome"; findings: what could not be read, by row;
     signposts: (place in `ops`, text); arch: "" where the file does not say it; columns: those that the file had;
-    arch_row: the first that says `arch`, 0 where none does; parameters: shapes of a model's by name, of our own traces;
-    clocks: columns that times are of; host_ops: left out, as the host ran them."""
+    arch_row: the first that says `arch`, 0 where none does; parameters, model_inputs: shapes of a model's by name, of
+    our own traces; clocks: columns that times are of; host_ops: left out, as the host ran them."""
 
     name: str
     source: str
@@ -159,6 +159,7 @@ class MeasuredProfile:
     columns: tuple[str, ...] = ()
     arch_row: int = 0
     parameters: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    model_inputs: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     clocks: tuple[str, ...] = ()
     host_ops: int = 0
 

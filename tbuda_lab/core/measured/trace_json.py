@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -33,6 +32,8 @@ _SLACK = 1e-3  # us: begins and durations are rounded
 _BETWEEN = re.compile(r"[\s,]*")
 _ON_CARD = ("kernel", "gpu_memcpy", "gpu_memset")
 _MOST_DIMS = 16
+_MOST_US = 1e15
+"""Beyond this a number is no time: 30 years."""
 _NOT_OPS = ("epoch", "wait", "__metadata", "user_annotation")
 
 
@@ -40,14 +41,14 @@ def read_trace(path: Path) -> MeasuredProfile:
     """The ops of a trace. Raises `InputError` for a file that is no trace or holds no op."""
     text = _text(path)
     findings: list[Diagnostic] = []
-    parameters: dict[str, tuple[int, ...]] = {}
+    other: object = None
     try:
         data = parse_json(text, path.name)
-        parameters = _parameters(data)
+        other = data.get("otherData") if isinstance(data, dict) else None
     except InputError as error:
         damaged = isinstance(error.__cause__, json.JSONDecodeError)
         data = _readable(text, path.name, findings) if damaged else None
-        parameters = _parameters({"otherData": _other_data(text)}) if damaged else {}
+        other = _other_data(text) if damaged else None
         if not data:
             raise
     events = data.get("traceEvents") if isinstance(data, dict) else data
@@ -56,7 +57,8 @@ def read_trace(path: Path) -> MeasuredProfile:
     if len(events) > MOST_EVENTS:
         more = f"only the first {MOST_EVENTS:,} of {len(events):,} events are read"
         findings.append(Diagnostic("warning", path.name, "profile-rows", more, "trace fewer runs"))
-    return dataclasses.replace(trace_profile(events[:MOST_EVENTS], path.name, findings), parameters=parameters)
+    profile = trace_profile(events[:MOST_EVENTS], path.name, findings)
+    return dataclasses.replace(profile, parameters=_shapes(other, "parameters"), model_inputs=_shapes(other, "inputs"))
 
 
 def _other_data(text: str) -> object:
@@ -68,10 +70,9 @@ def _other_data(text: str) -> object:
         return None
 
 
-def _parameters(data: object) -> dict[str, tuple[int, ...]]:
-    """Shapes of the model's parameters by name, as our own traces have them."""
-    other = data.get("otherData") if isinstance(data, dict) else None
-    given = other.get("parameters") if isinstance(other, dict) else None
+def _shapes(other: object, word: str) -> dict[str, tuple[int, ...]]:
+    """Shapes of the model's parameters or inputs by name, as our own traces have them."""
+    given = other.get(word) if isinstance(other, dict) else None
     if not isinstance(given, dict):
         return {}
     return {
@@ -129,6 +130,11 @@ def trace_profile(events: list[Any], name: str, findings: Sequence[Diagnostic] =
     spans = sorted(_spans(events, name, found), key=lambda s: (s.begin, s.name))
     ours = any(isinstance(s.args.get("cycles"), int) and "op" in s.args for s in spans)
     ops = _own_ops(spans) if ours else _foreign_ops(_once(spans, name, found))
+    found += [
+        Diagnostic("warning", f"{name}, event {op.row}", "profile-outlier", f"{op.name[:60]} takes more than a second")
+        for op in ops
+        if op.outlier and ours
+    ]
     if not ops:
         raise InputError(f"{name}: none of its {len(events)} events is a computation with a time", found[:20])
     found.sort(key=lambda f: f.rule not in INCOMPLETE)  # many odd events hide none that is lost
@@ -200,7 +206,7 @@ def _spans(events: Iterable[Any], name: str, findings: list[Diagnostic]) -> Iter
         begin, duration = _number(event.get("ts")), _number(event.get("dur"))
         found = event.get("args")
         args: dict[str, Any] = found if isinstance(found, dict) else {}
-        title = str(event.get("name", ""))[:200]
+        title = _plain(event.get("name", ""))
         lane = (str(event.get("pid")), str(event.get("tid")))
         process = event["pid"] if isinstance(event.get("pid"), int) else 0
         if begin is None or (event["ph"] == "X" and (duration is None or duration < 0)):
@@ -228,16 +234,22 @@ def _spans(events: Iterable[Any], name: str, findings: list[Diagnostic]) -> Iter
         findings.append(Diagnostic("warning", where, "profile-event", f"{span.name[:60]} has no end; it is left out"))
 
 
+def _plain(name: Any) -> str:
+    """A name that can be written: half of a pair of characters, which JSON may hold, is none."""
+    return str(name)[:200].encode("utf-8", "replace").decode("utf-8")
+
+
 def _number(value: Any) -> float | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if good else None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not -_MOST_US < value < _MOST_US:
+        return None
+    return float(value)
 
 
 def _own_ops(spans: list[_Span]) -> list[MeasuredOp]:
     """By op the median over inputs of what its kernel took, in the order in which ops begin."""
     times: dict[tuple[str, int], dict[Any, float]] = {}
     for span in spans:
-        op, given = str(span.args.get("op", span.name))[:200], span.args.get("input")
+        op, given = _plain(span.args.get("op", span.name)), str(span.args.get("input"))
         by_input = times.setdefault((op, span.process), {})
         by_input[given] = by_input.get(given, 0.0) + span.duration * 1e3
     return [
@@ -249,6 +261,7 @@ def _own_ops(spans: list[_Span]) -> list[MeasuredOp]:
             float(np.median(list(each.values()))),
             device,
             repeats=len(each),
+            outlier=float(np.median(list(each.values()))) > OUTLIER_NS,
         )
         for at, ((op, device), each) in enumerate(times.items())
     ]

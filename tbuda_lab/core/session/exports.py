@@ -278,7 +278,7 @@ def export_trace(session: CompileSession, path: str | Path, *, batch: int = 8) -
     if batch < 1:
         raise InputError("a trace needs at least one input")
     result = session.compile()
-    simulate(result, batch).trace.to_chrome_trace(path, result.parameter_shapes)
+    simulate(result, batch).trace.to_chrome_trace(path, result.model_shapes)
 
 
 def _write(path: Path, text: str) -> None:

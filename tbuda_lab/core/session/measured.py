@@ -10,7 +10,7 @@ from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.measured import MeasuredProfile, read_profile
 from tbuda_lab.core.measured.kernels import Estimate, load_kernels, machine_of, packaged_kernels, profile_machine
-from tbuda_lab.core.measured.match import PRODUCTS, Match, Pair, match_profile
+from tbuda_lab.core.measured.match import PRODUCTS, Match, Pair, graph_steps, match_profile
 from tbuda_lab.core.measured.model_ops import model_estimates
 from tbuda_lab.core.measured.overlay import MeasuredOverlay, overlay
 
@@ -47,7 +47,8 @@ class Measured:
         found = match_profile(profile, self._compiles.trace())
         heavy = [op for op in (*(p.measured for p in found.pairs), *found.unmatched) if op.group in PRODUCTS]
         matched = sum(p.measured.group in PRODUCTS for p in found.pairs)
-        if not found.pairs or matched < FEWEST * len(heavy):
+        has = any(step.group in PRODUCTS for step in graph_steps(self._compiles.trace()))
+        if not found.pairs or matched < FEWEST * len(heavy) or (has and not matched):
             raise InputError(
                 f"{profile.name} is a profile of another model: {matched} of its {len(heavy)} products "
                 f"have a partner in {self._state.name!r}; tbuda_lab.widgets.open_profile shows it alone"
@@ -98,14 +99,17 @@ class Measured:
         """Raises `InputError` for a trace of ours whose model had other parameters: names of ops alone are those of any
         model of the same modules."""
         mine = {n.name: tuple(n.shape) for n in self._compiles.trace().of_kind(NodeKind.PARAMETER)}
-        other = [name for name, shape in profile.parameters.items() if mine.get(name) != shape]
-        if len(other) > MOST_OTHER * len(profile.parameters):
+        both = {**profile.parameters, **mine}
+        other = [name for name in both if mine.get(name) != profile.parameters.get(name)]
+        if profile.parameters and len(other) > MOST_OTHER * len(both):
             name = other[0]
-            has = "x".join(map(str, mine[name])) or "one number" if name in mine else "none"
+            sizes = [
+                "x".join(map(str, shapes[name])) or "one number" if name in shapes else "missing"
+                for shapes in (profile.parameters, mine)
+            ]
             raise InputError(
-                f"{profile.name} is a trace of another model: {len(other)} of its "
-                f"{quantity(len(profile.parameters), 'parameter')} are others in {self._state.name!r}: {name} is "
-                f"{'x'.join(map(str, profile.parameters[name])) or 'one number'}, and {self._state.name!r} has {has}; "
+                f"{profile.name} is a trace of another model: {len(other)} of {quantity(len(both), 'parameter')} are "
+                f"others in {self._state.name!r}: {name} is {sizes[0]}, and in {self._state.name!r} {sizes[1]}; "
                 "tbuda_lab.widgets.open_profile shows it alone"
             )
 

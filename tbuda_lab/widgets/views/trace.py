@@ -138,7 +138,7 @@ class RunTrace(TraceTraits, View):
 
     def to_chrome_trace(self, path: str | pathlib.Path) -> pathlib.Path:
         """Write Chrome trace JSON; returns the path. Raises `OutputError` where it cannot be written."""
-        self.trace.trace.to_chrome_trace(path, self.session.compile().parameter_shapes)
+        self.trace.trace.to_chrome_trace(path, self.session.compile().model_shapes)
         return pathlib.Path(path)
 
     def _fragment(self, frames: Mapping[str, Frame]) -> str:

@@ -32,7 +32,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for leaf in pytree.tree_leaves(result):
-            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point():
+            if isinstance(leaf, torch.Tensor) and not leaf.is_complex():
                 self.prints.add(leaf)
         return result
 
@@ -122,7 +122,7 @@ def unseen(graph: Graph, values: dict[str, Tensor], prints: Fingerprints, wrong:
         if node.kind is not NodeKind.OP:
             return node.kind is not NodeKind.OUTPUT
         if name not in seen:
-            seen[name] = name in values and values[name].is_floating_point() and prints.has(values[name])
+            seen[name] = name in values and not values[name].is_complex() and prints.has(values[name])
         return seen[name]
 
     reached, stack = set(wrong), list(wrong)
@@ -141,8 +141,8 @@ def unseen(graph: Graph, values: dict[str, Tensor], prints: Fingerprints, wrong:
 
 
 def _unproven(graph: Graph, values: dict[str, Tensor], name: str) -> list[str]:
-    """Ops that lead to one and of which it proves nothing that the module had their value: zeros, and what an op of
-    several operands gives where it is one of these, as a sum without its bias is."""
+    """Ops that lead to one and of which it proves nothing that the module had their value: one number throughout, and
+    what an op of several operands gives where it is one of these, as a sum without its bias is."""
     found: list[str] = []
     stack = [name]
     while stack:
@@ -151,7 +151,7 @@ def _unproven(graph: Graph, values: dict[str, Tensor], name: str) -> list[str]:
             if node.kind is not NodeKind.OP or value is None or source in found:
                 continue
             operands = [values[s] for s in node.sources if s in values] if len(node.sources) > 1 else []
-            if not value.any() or any(
+            if bool((value == value.reshape(-1)[:1]).all()) or any(
                 x.numel() == value.numel() and torch.equal(x.reshape(-1), value.reshape(-1)) for x in operands
             ):
                 found.append(source)

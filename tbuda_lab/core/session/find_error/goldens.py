@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tbuda_lab.core.errors import InputError, quantity
-from tbuda_lab.core.files import bounded_bytes, bounded_text, read_npz
+from tbuda_lab.core.files import bounded_bytes, bounded_text, read_npz, unique_names
 from tbuda_lab.core.files.bounded import Budget, parse_json
 
 LARGEST = 2 << 30
@@ -124,8 +124,8 @@ def _tensor(entry: Any, body: memoryview, where: str) -> np.ndarray:
     if isinstance(dtype, str) and dtype not in _SAFE:
         raise InputError(f"{where}: values of type {dtype[:20]} are not read; save them as F32, or {', '.join(_SAFE)}")
     try:
-        code, shape, (begin, end) = _SAFE[entry["dtype"]], tuple(map(int, entry["shape"])), entry["data_offsets"]
-        if min(shape, default=1) < 0 or not 0 <= begin <= end <= len(body):
+        code, shape, (begin, end) = _SAFE[entry["dtype"]], _shape(entry["shape"], where), entry["data_offsets"]
+        if not 0 <= begin <= end <= len(body):
             raise ValueError("it lies outside the file")
         array = np.frombuffer(body[begin:end], code)
         if entry["dtype"] == "BF16":
@@ -133,6 +133,12 @@ def _tensor(entry: Any, body: memoryview, where: str) -> np.ndarray:
         return array.reshape(shape).astype(np.float32)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{where}: not a tensor: {error}") from error
+
+
+def _shape(given: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(given, list) or not all(type(n) is int and n >= 0 for n in given):
+        raise InputError(f"{where}: {str(given)[:40]!r} is no shape; write for example [2, 3]")
+    return tuple(given)
 
 
 def _json_lines(path: Path) -> dict[str, np.ndarray]:
@@ -144,9 +150,9 @@ def _json_lines(path: Path) -> dict[str, np.ndarray]:
             continue
         where = f"{path.name}, line {number}"
         try:
-            entry = json.loads(line)
+            entry = json.loads(line, object_pairs_hook=unique_names)
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{where}: not JSON") from error
+            raise InputError(f"{where}: not JSON, or a key comes twice") from error
         if not isinstance(entry, dict):
             raise InputError(f"{where}: expected an object with a name and values")
         name, key = _name(entry), next((k for k in _VALUES if isinstance(entry.get(k), list)), None)
@@ -157,10 +163,10 @@ def _json_lines(path: Path) -> dict[str, np.ndarray]:
             raise InputError(f"{where}: {_lacking(entry, name)}")
         array = _array(entry[key], where)
         budget.take(array.nbytes, f"line {number}")
-        shape = entry.get("shape")
-        if isinstance(shape, list) and all(isinstance(n, int) and n >= 0 for n in shape):
-            if int(np.prod(shape)) != array.size:
-                raise InputError(f"{where}: {array.size} values do not fill the shape {shape}")
+        if entry.get("shape") is not None:
+            shape = _shape(entry["shape"], where)
+            if math.prod(shape) != array.size:
+                raise InputError(f"{where}: {array.size} values do not fill the shape {list(shape)}")
             array = array.reshape(shape)
         if name in values and not np.array_equal(values[name], array, equal_nan=True):
             raise InputError(f"{where}: {name!r} has other values than in a line before; keep one of them")

@@ -430,7 +430,8 @@ class _Search:
             )
         self.ops = op_errors(self.result, run, self._lowered)
         self.costs = output_costs(self.result, run, self._lowered, self.ops, self._stepped)
-        if self.costs and not all(e.within(self.min_pcc) for e in self.outputs):
+        expected = self._eager or self._passed_outputs()
+        if self.costs and any(run.loses_too_much(e.name, expected[e.name], self.min_pcc) for e in self.outputs):
             worst_cost = self.costs[0]
             by_op = next(o for o in self.ops if o.op == worst_cost.op)
             return _of(
@@ -465,6 +466,8 @@ class _Search:
             node = graph.nodes.get(found.op)
             if node is not None and node.kind is NodeKind.OUTPUT:
                 node = graph[node.sources[0]]
+                if node.kind is NodeKind.OP:
+                    found = dataclasses.replace(found, op=node.name, nodes=(node.name, *found.nodes[1:]))
             if node is not None:
                 location = node.origin.location
                 source = traced_name(self.graph, str(node.attrs.get("source", node.name))) or ""
