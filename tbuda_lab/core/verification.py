@@ -98,8 +98,11 @@ class TensorError(Comparison):
         an untrained model, the rounding that every format does would be too much."""
         if self.exact or not self.relative <= MAX_RELATIVE:
             return self.passes(pcc)
-        allowed = math.sqrt(2 * (1 - pcc)) * max(self.spread, FLAT)
-        return self.constant or self.pcc >= pcc or self.relative_l2 <= allowed
+        return self.constant or self.noise_within(pcc)
+
+    def noise_within(self, pcc: float) -> bool:
+        """As `within`, however far a single number is off."""
+        return self.pcc >= pcc or self.relative_l2 <= math.sqrt(2 * (1 - pcc)) * max(self.spread, FLAT)
 
     @property
     def ulps(self) -> float:

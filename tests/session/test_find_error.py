@@ -248,6 +248,16 @@ def test_rounding_that_every_format_does_is_no_alarm(tail: str, df: DataFormat) 
     assert report.find_error().right, str(report.find_error())
 
 
+def test_a_few_numbers_that_a_format_cuts_off_are_told_where_they_are_much() -> None:
+    """Float16 ends at 131,008: one in two hundred numbers beyond is far more than noise."""
+    torch.manual_seed(3)
+    x = torch.randn(1, 32, 64)
+    x[..., ::200] = 4000.0
+    options = dataclasses.replace(QUICK, default_df_override=DataFormat.Float16)
+    report = Session(Fn(lambda x: (x * 1000) * 2), (x,), "n150", options).find_error(mode="device")
+    assert not report.right and "Float16" in report.reason, str(report)
+
+
 def test_an_output_that_hardly_varies_still_fails_where_more_is_lost() -> None:
     torch.manual_seed(3)
     options = CompileOptions(default_df_override=DataFormat.Bfp2_b)

@@ -431,7 +431,7 @@ class _Search:
         self.ops = op_errors(self.result, run, self._lowered)
         self.costs = output_costs(self.result, run, self._lowered, self.ops, self._stepped)
         expected = self._eager or self._passed_outputs()
-        if self.costs and any(run.loses_too_much(e.name, expected[e.name], self.min_pcc) for e in self.outputs):
+        if self.costs and any(run.loses_too_much(e, expected[e.name], self.min_pcc) for e in self.outputs):
             worst_cost = self.costs[0]
             by_op = next(o for o in self.ops if o.op == worst_cost.op)
             return _of(
