@@ -287,7 +287,7 @@ class Attending(nn.Module):
 LAYERS: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
     "encoder": lambda: (nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), torch.randn(1, 8, 32)),
     "attention": lambda: (Attending(), torch.randn(1, 8, 32)),
-    "lstm": lambda: (Fn(nn.LSTM(32, 32, batch_first=True)), torch.randn(1, 3, 32)),
+    "lstm": lambda: (Fn(nn.LSTM(32, 32, batch_first=True)), torch.randn(1, 2, 32)),
     "norms": lambda: (
         nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64)) for _ in range(4)]),
         torch.randn(1, 32, 64),
