@@ -16,7 +16,7 @@ from tbuda_lab.cli import main
 from tbuda_lab.core.errors import InputError, TbudaError, UnknownDevice
 from tbuda_lab.core.measured import MeasuredProfile, read_profile
 from tbuda_lab.core.measured.kernels import dump_kernels, packaged_kernels
-from tbuda_lab.core.measured.match import Step, align, match_profile
+from tbuda_lab.core.measured.match import Step, _lengths, align, match_profile
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import Session
@@ -741,3 +741,14 @@ def test_a_profile_without_a_product_is_of_another_model(mlp: Session) -> None:
     rows = [op("Relu", 100, [(999, 7)], (999, 7))] * 6
     with pytest.raises(InputError, match="another model"):
         mlp.load_profile(profile_of(rows))
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "aa", "aaaaaaa", "abab", "ababa", "abcabcab", "aabaabaab", "abcd", "aabaab", "abaaba"]
+)
+def test_lengths_of_runs_are_those_of_a_plain_search(text: str) -> None:
+    """Every length up to a half is tried; of those that leave a cut run the shortest counts."""
+    n = len(text)
+    repeats = [m for m in range(n // 2, 0, -1) if all(text[k] == text[k - m] for k in range(m, n))]
+    wanted = [n, *(m for m in repeats if n % m == 0 or m == min(repeats))]
+    assert _lengths(profile_of([op(c, 1) for c in text]).ops) == wanted

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, Side, listed
 from tbuda_lab.core.errors import quantity
 from tbuda_lab.core.measured import MeasuredOp, MeasuredProfile, read_profile
 from tbuda_lab.core.measured.match import Pairs, Step, align, profile_steps
+from tbuda_lab.core.measured.profile import size_text
 
 SUFFIXES = (".csv", ".json")
 NANOSECONDS = "ns"
@@ -79,7 +80,7 @@ def _measured_by(before: MeasuredProfile, after: MeasuredProfile) -> list[str]:
     ):
         if mine and others and mine != others:
             name = next(n for n in (*mine, *others) if mine.get(n) != others.get(n))
-            told.append(f"its model has other {what}: {name} is {_size(mine, name)}, and {_size(others, name)}")
+            told.append(f"its model has other {what}: {name} is {size_text(mine, name)}, and {size_text(others, name)}")
     if before.clocks and after.clocks and before.clocks != after.clocks:
         told.append(f"its times are of {' and '.join(before.clocks)}, the other's of {' and '.join(after.clocks)}")
     lanes = [collections.Counter(op.device for op in p.ops) for p in (before, after)]
@@ -91,10 +92,6 @@ def _measured_by(before: MeasuredProfile, after: MeasuredProfile) -> list[str]:
     if before.host_ops != after.host_ops:
         told.append(f"the host ran {quantity(before.host_ops, 'op')} of it, and {after.host_ops} of the other")
     return told
-
-
-def _size(shapes: Mapping[str, tuple[int, ...]], name: str) -> str:
-    return "x".join(map(str, shapes[name])) or "one number" if name in shapes else "missing"
 
 
 def _free(name: str, known: set[str]) -> str:

@@ -298,13 +298,24 @@ def _core(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _lengths(ops: Sequence[MeasuredOp]) -> list[int]:
-    """How many ops a run may have: all of them, and every number after which they repeat exactly, the last run
-    perhaps cut."""
+    """How many ops a run may have: all of them, the fewest after which they repeat exactly, the last run perhaps cut,
+    and every multiple of that in which they fall.
+
+    Of a sequence all periods up to its half are multiples of the shortest (Fine and Wilf), which is what is left
+    beside its longest border (Knuth, Morris and Pratt): each op is looked at twice, however many there are.
+    """
     ids = {s: k for k, s in enumerate(dict.fromkeys(op.signature for op in ops))}
-    codes = np.array([ids[op.signature] for op in ops])
+    codes = [ids[op.signature] for op in ops]
+    borders, border = [0], 0
+    for code in codes[1:]:
+        while border and code != codes[border]:
+            border = borders[border - 1]
+        border += code == codes[border]
+        borders.append(border)
     n = len(codes)
-    repeats = [m for m in range(n // 2, 0, -1) if np.array_equal(codes[: n - m], codes[m:])]
-    return [n, *(m for m in repeats if n % m == 0 or not any(m % k == 0 for k in repeats if k < m))]
+    shortest = n - border
+    repeats = range(n // 2 // shortest * shortest, 0, -shortest)
+    return [n, *(m for m in repeats if n % m == 0 or m == shortest)]
 
 
 def _match_runs(profile: MeasuredProfile, ops: Sequence[MeasuredOp], steps: list[Step], length: int) -> Match:

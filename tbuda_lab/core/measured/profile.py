@@ -142,6 +142,11 @@ def _shape_text(tensor: MeasuredTensor) -> str:
     return "x".join(map(str, shape))
 
 
+def size_text(shapes: Mapping[str, tuple[int, ...]], name: str) -> str:
+    """ "768x768"; "missing" for a name that there is not."""
+    return "x".join(map(str, shapes[name])) or "one number" if name in shapes else "missing"
+
+
 @dataclasses.dataclass(frozen=True)
 class MeasuredProfile:
     """A file's ops in order. source: "ops_perf", "trace" (ours) or "chrome"; findings: what could not be read, by row;

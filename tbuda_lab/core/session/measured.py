@@ -13,6 +13,7 @@ from tbuda_lab.core.measured.kernels import Estimate, load_kernels, machine_of, 
 from tbuda_lab.core.measured.match import PRODUCTS, Match, Pair, graph_steps, match_profile
 from tbuda_lab.core.measured.model_ops import model_estimates
 from tbuda_lab.core.measured.overlay import MeasuredOverlay, overlay
+from tbuda_lab.core.measured.profile import size_text
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.compiles import Compiles
@@ -102,14 +103,10 @@ class Measured:
         both = {**profile.parameters, **mine}
         other = [name for name in both if mine.get(name) != profile.parameters.get(name)]
         if profile.parameters and len(other) > MOST_OTHER * len(both):
-            name = other[0]
-            sizes = [
-                "x".join(map(str, shapes[name])) or "one number" if name in shapes else "missing"
-                for shapes in (profile.parameters, mine)
-            ]
+            its, own = (size_text(shapes, other[0]) for shapes in (profile.parameters, mine))
             raise InputError(
                 f"{profile.name} is a trace of another model: {len(other)} of {quantity(len(both), 'parameter')} are "
-                f"others in {self._state.name!r}: {name} is {sizes[0]}, and in {self._state.name!r} {sizes[1]}; "
+                f"others in {self._state.name!r}: {other[0]} is {its}, and in {self._state.name!r} {own}; "
                 "tbuda_lab.widgets.open_profile shows it alone"
             )
 

@@ -84,12 +84,10 @@ def run_eagerly(module: torch.nn.Module, args: Any, kwargs: Any, prints: Fingerp
     """Outputs of the module in the mode that it is in, in the order of `torch.utils._pytree`. prints: takes all values
     on the way."""
     own = own_copy(module)
-    with contextlib.ExitStack() as stack:
-        for entered in (torch.no_grad(), classes_kept(module)):
-            stack.enter_context(entered)
+    with torch.no_grad(), classes_kept(module), contextlib.ExitStack() as seen:
         if prints is not None:
-            stack.enter_context(_in_single_calls(module))
-            stack.enter_context(_Recorder(prints))
+            seen.enter_context(_in_single_calls(module))
+            seen.enter_context(_Recorder(prints))
         returned = (module if own is None else own)(*args, **kwargs)
     return [leaf for leaf in pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 
