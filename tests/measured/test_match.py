@@ -16,7 +16,7 @@ from tbuda_lab.cli import main
 from tbuda_lab.core.errors import InputError, TbudaError, UnknownDevice
 from tbuda_lab.core.measured import MeasuredProfile, read_profile
 from tbuda_lab.core.measured.kernels import dump_kernels, packaged_kernels
-from tbuda_lab.core.measured.match import Step, _lengths, align, match_profile
+from tbuda_lab.core.measured.match import Step, align, match_profile, run_lengths
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import Session
@@ -751,4 +751,4 @@ def test_lengths_of_runs_are_those_of_a_plain_search(text: str) -> None:
     n = len(text)
     repeats = [m for m in range(n // 2, 0, -1) if all(text[k] == text[k - m] for k in range(m, n))]
     wanted = [n, *(m for m in repeats if n % m == 0 or m == min(repeats))]
-    assert _lengths(profile_of([op(c, 1) for c in text]).ops) == wanted
+    assert run_lengths(profile_of([op(c, 1) for c in text]).ops) == wanted

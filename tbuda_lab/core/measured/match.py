@@ -208,7 +208,7 @@ def match_profile(profile: MeasuredProfile, graph: Graph) -> Match:
     if profile.source == "trace" and any(traced_name(graph, op.name) for op in ops):
         return _match_names(profile, ops, graph, steps)
     best: Match | None = None
-    for length in _lengths(ops):
+    for length in run_lengths(ops):
         found = _match_runs(profile, ops, steps, length)
         if best is None or found.cost < best.cost:
             best = found
@@ -297,7 +297,7 @@ def _core(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(s for s in shape if s != 1)
 
 
-def _lengths(ops: Sequence[MeasuredOp]) -> list[int]:
+def run_lengths(ops: Sequence[MeasuredOp]) -> list[int]:
     """How many ops a run may have: all of them, the fewest after which they repeat exactly, the last run perhaps cut,
     and every multiple of that in which they fall.
 
