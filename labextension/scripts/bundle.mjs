@@ -9,7 +9,7 @@ import { gzipSync } from 'node:zlib';
 const out = '../tbuda_lab/widgets/static';
 /** Bytes, and bytes as gzip. Every widget instance carries widget.js. */
 // widget.js has the first screen. 300 kB since it has panes, the zoom of the grid, folded layers and epochs, a critical path.
-const LIMITS = { 'widget.js': [300_000, 98_000], 'more.js': [250_000, 90_000], 'page.js': [320_000, 104_000], 'closer.js': [180_000, 60_000], 'explore.js': [30_000, 12_000] };
+const LIMITS = { 'widget.js': [300_000, 98_800], 'more.js': [250_000, 90_000], 'page.js': [320_000, 104_000], 'closer.js': [180_000, 60_000], 'explore.js': [30_000, 12_000] };
 /** Style sheets come as text, minified. */
 const sheets = {
   name: 'sheets',

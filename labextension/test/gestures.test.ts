@@ -90,6 +90,7 @@ describe('geometry of gestures', () => {
     expect(wrapName(name, 12, 9).join('')).toBe(name);
     expect(wrapName(name, 12, 9).every(line => line.length <= 12)).toBe(true);
     expect(wrapName(name, 12, 2)).toHaveLength(2);
+    expect(wrapName('reciprocal', 9, 2, false)).toEqual(['rec…rocal']);
   });
 });
 

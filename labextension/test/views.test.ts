@@ -213,6 +213,14 @@ describe('a place as text', () => {
     const other = filled().store;
     expect(goToPlace(other, `https://example.org/report.html${text}`)).toBe(true);
     expect([other.epoch, other.selection.names, other.colour]).toEqual([1, [names[0]], 'family']);
+    expect(new URLSearchParams(text.slice(1)).get('session')).toBe(store.frames.get('summary')!.meta['name']);
+    const refusals: string[] = [];
+    other.say = (ok, words) => refusals.push(`${String(ok)} ${words}`);
+    expect(goToPlace(other, '#session=another&epoch=0')).toBe(true);
+    expect([other.epoch, refusals.length, refusals[0]?.includes('another')]).toEqual([1, 1, true]);
+    other.host.set('docks', { tab: 'ops', inspector: true });
+    expect(goToPlace(other, `${text}&view=memory`)).toBe(true);
+    expect([other.host.get('docks'), new URLSearchParams(placeText(other)).get('view')]).toEqual([{ tab: 'memory', inspector: true }, 'memory']);
     for (const wrong of ['', '#', '#epoch=-1', '#epoch=9999', '#epoch=x', '#op=a']) expect(goToPlace(other, wrong)).toBe(false);
     expect(goToPlace(other, '#epoch=0&op=nobody&colour=<script>')).toBe(true);
     expect([other.epoch, other.selection.names, other.colour]).toEqual([0, [names[0]], 'family']);

@@ -100,7 +100,7 @@ export class WhyPanel {
     const others = r.next_best.map(a => row([
       a.grid.join('×'), withThousands(a.cores), withThousands(a.cycles), withThousands(a.limiter_cycles), a.time === null ? '–' : withThousands(a.time), `≈ ${share(a.l1_bytes)}`, a.against,
       h('button', {
-        class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy,
+        class: 'tb-button', 'data-tb-action': 'apply-alternative', disabled: !store.edits || store.edits.busy || a.time === null, title: a.time === null ? a.against : '',
         'aria-label': `give ${r.op} ${a.grid.join(' by ')} cores`, onclick: () => store.edit(a.edit)
       }, 'Apply'), h('button', {
         class: 'tb-button', 'data-tb-action': 'copy-alternative', title: a.python, 'aria-label': `copy the Python call that gives ${r.op} ${a.grid.join(' by ')} cores`,

@@ -203,6 +203,9 @@ def _route_texts(table: LegalTable) -> tuple[str, ...]:
     )
 
 
+_NO_PLACE = "no free place"
+
+
 def _next_best(
     placed: PlacedOps, op: str, table: LegalTable, now: float, time_after: TimeAfter
 ) -> tuple[Alternative, ...]:
@@ -217,10 +220,13 @@ def _next_best(
             time = time_after(edit)
         except TbudaError as error:
             refused = str(error).splitlines()[0]
-        if time is not None and time < now:
-            against = "legal: the model would be faster"
-        else:
-            against = _against(placed, op, table, (r, c)) or refused or "the model would be no faster"
+        in_the_way = _against(placed, op, table, (r, c))
+        if time is None:
+            against = in_the_way or refused
+        else:  # the edit can be made, whatever stands in its way as the epoch is now
+            room = "other ops make room, " if in_the_way.startswith(_NO_PLACE) else ""
+            effect = "faster" if time < now else "no faster" if time == now else "slower"
+            against = f"legal: {room}the model would be {effect}"
         next_best.append(
             Alternative(
                 (r, c),
@@ -251,7 +257,7 @@ def _against(placed: PlacedOps, op: str, table: LegalTable, size: tuple[int, int
     turned = size[::-1] if size[1] <= high and size[0] <= wide else size  # of a tall shape none, on a grid not so wide
     if not (table.starts(*size) or table.starts(*turned)):
         free = problem.cores - sum(int(problem.tables[o].rows["cores"][r]) for o, r in rows.items() if o != number)
-        return f"no free place of that size in the epoch ({quantity(free, 'core')} without this op)"
+        return f"{_NO_PLACE} of that size in the epoch ({quantity(free, 'core')} without this op)"
     if table.candidates.signature == problem.tables[number].signature:
         book = EdgeCompatibility(problem, segment.first, segment.last, {})
         book.rows = {o: r for o, r in rows.items() if o != number}

@@ -41,7 +41,8 @@ export class Card {
       h('p', {}, ...[
         took !== '' && h('span', { title: `Measured, one op at a time, beside the table of kernels${guessText(times)}` }, h('i', {}, 'measured'), took),
         fact('at', `${ops.where(op)}, ${ops.shapeText(op)}`),
-        cycles > 0 && fact(limiter > 0 ? 'kernel or transfer' : 'kernel', `${withThousands(cycles)} cycles / input, ${percent(ops.load(op))} of the slowest`),
+        cycles > 0 && fact(limiter > 0 ? 'kernel or transfer' : 'kernel', `${withThousands(cycles)} cycles / input`),
+        cycles > 0 && fact('', `${percent(ops.load(op))} of the slowest`),
         ops.frame.has('op_bound') && ops.bound(op) !== '' && fact('bound by', what === 'kernel' ? ops.bound(op) : slowText(what)),
         ops.frame.has('op_l1_total') && fact('L1', ops.l1Text(op, size => `${bytes(size)},`)),
         fact('format', [ops.df[op], ops.fidelity[op]].filter(Boolean).join(', '))

@@ -255,7 +255,7 @@ function linesFor(
   const room = Math.floor((w - 6) / (7.1 * letter));
   const label = full ? name : whole ? ops.short(op) : fitting(ops.short(op), room, ops.told(op));
   const most = full ? Math.max(1, Math.floor((hgt - 22) / (13 * letter))) : hgt < 80 ? 1 : 2;
-  let wrapped = wrapName(label, room, most);
+  let wrapped = wrapName(label, room, most, full);
   if (!full && !whole && wrapped.some(line => line.includes('…'))) wrapped = [ops.cut(op, room) ?? ''].filter(Boolean);
   const lines = wrapped.map((line): [string, string] => [line, 'tb-name']);
   if (!lines.length && ops.type[op]!.length <= room + 1) lines.push([ops.type[op]!, 'tb-sub']); // what kind of op, where there is no room for which
@@ -265,12 +265,14 @@ function linesFor(
   return lines;
 }
 
-/** A whole name in lines of `room` letters, cut after dots and underscores where there are any; the last line is elided. */
-export function wrapName(name: string, room: number, most: number): string[] {
+/** A whole name in lines of `room` letters, cut after dots and underscores; the last line is elided. anywhere: cut within a
+ *  word that has neither, too. */
+export function wrapName(name: string, room: number, most: number, anywhere = true): string[] {
   const lines: string[] = [];
   let rest = name;
   while (rest.length > room && lines.length < most - 1) {
-    const cut = Math.max(rest.lastIndexOf('.', room - 1), rest.lastIndexOf('_', room - 1)) + 1 || Math.max(1, room);
+    const cut = Math.max(rest.lastIndexOf('.', room - 1), rest.lastIndexOf('_', room - 1)) + 1 || (anywhere ? Math.max(1, room) : 0);
+    if (!cut) break;
     lines.push(rest.slice(0, cut));
     rest = rest.slice(cut);
   }

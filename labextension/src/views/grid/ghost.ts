@@ -15,6 +15,7 @@ const HANDLES = ['e', 's', 'w', 'n', 'se', 'sw', 'ne', 'nw'] as const;
 export type Handle = (typeof HANDLES)[number];
 const HIT = 24; // px of the drawing: room for a finger
 const SEEN = 8;
+const STAYS = 400; // px of cover that a tag bears before it moves to another side
 const ROOMY = 4 * HIT; // a tile this wide and high has handles on all sides
 
 /**
@@ -71,6 +72,7 @@ interface Exactly {
 export class Ghost {
   readonly tag = h('div', { class: 'tb-tag', hidden: true });
   private layer: SVGGElement | null = null;
+  private spot = 0; // of the tag, among those around the pointer
 
   /** Draws into the plane of the grid; `at`: the pointer, in pixels of the view. */
   show(
@@ -122,11 +124,31 @@ export class Ghost {
       h('b', {}, picture.title),
       ...withAnswer(picture.lines, exactly.lines).map(([term, text]) => h('span', {}, term ? h('i', {}, term) : '', h('u', {}, text))),
       picture.note ? h('em', {}, picture.note) : '');
+    this.setTag(plane, [...wanted, ...lands, ...exactly.outlines.map(outline => outline.at)].map(cores => geometry.box(cores)), geometry, at, room);
+  }
+
+  /** Puts the tag beside the pointer or into a corner of the cores, where it covers least of those boxes of the drawing, of
+   *  one core around them, and of what stands above the cores. */
+  private setTag(plane: SVGGElement, boxes: [number, number, number, number][], geometry: Geometry, [x, y]: [number, number], room: [number, number]): void {
     const [tw, th] = [this.tag.offsetWidth, this.tag.offsetHeight];
-    const left = at[0] + 18 + tw <= room[0] ? at[0] + 18 : Math.max(0, at[0] - 18 - tw);
-    const top = at[1] + 18 + th <= room[1] ? at[1] + 18 : Math.max(0, at[1] - 12 - th);
-    this.tag.style.left = `${Math.max(0, Math.min(left, room[0] - tw))}px`;
-    this.tag.style.top = `${Math.max(0, Math.min(top, room[1] - th))}px`;
+    const [matrix, frame] = [plane.getScreenCTM(), this.tag.offsetParent?.getBoundingClientRect()];
+    const [, , wide, high] = geometry.box({ row: 0, col: 0, rows: 1, cols: 1 });
+    const kept = matrix && frame ? boxes.map(([bx, by, w, hgt]) => [
+      (bx - wide) * matrix.a + matrix.e - frame.left, (by - high) * matrix.d + matrix.f - frame.top, (w + 2 * wide) * matrix.a, (hgt + 2 * high) * matrix.d] as const) : [];
+    const ceiling = matrix && frame ? Math.max(0, Math.min(matrix.f - frame.top, room[1] - th)) : 0;
+    const [sides, ends] = [[x + 18, x - 18 - tw, room[0], 0], [y + 18, y - 12 - th, room[1], 0]] as const;
+    let best: [number, number, number, number] = [Infinity, 0, 0, 0];
+    sides.forEach((side, i) => ends.forEach((end, k) => {
+      const left = Math.max(0, Math.min(side, room[0] - tw));
+      const top = Math.max(ceiling, Math.min(end, room[1] - th));
+      const covered = kept.reduce((n, [bx, by, w, hgt]) =>
+        n + Math.max(0, Math.min(left + tw, bx + w) - Math.max(left, bx)) * Math.max(0, Math.min(top + th, by + hgt) - Math.max(top, by)), 0);
+      const cost = covered + Math.hypot(left + tw / 2 - x, top + th / 2 - y) - (this.spot === 4 * i + k ? STAYS : 0);
+      if (cost < best[0]) best = [cost, left, top, 4 * i + k];
+    }));
+    this.spot = best[3];
+    this.tag.style.left = `${best[1]}px`;
+    this.tag.style.top = `${best[2]}px`;
   }
 
   /** The words of the tag, for a screen reader. */
