@@ -370,7 +370,7 @@ def test_names_that_are_not_there(shared):
     ("device", "shape"), [("wormhole_b0", (320, 96)), ("grayskull", (64, 384)), ("n150", (288, 64))]
 )
 def test_tall_and_wide_shapes_have_their_why_on_a_grid_that_is_no_square(device, shape):
-    """Ten rows cannot be turned onto eight columns; that ops must make room is held against every rectangle of the epoch."""
+    """Ten rows cannot be turned onto eight columns; "make room" is held against every rectangle of an epoch."""
     torch.manual_seed(0)
     layers = [m for _ in range(8) for m in (torch.nn.Linear(shape[1], shape[1]), torch.nn.Tanh())]
     session = Session(torch.nn.Sequential(*layers), (torch.randn(1, *shape),), device)

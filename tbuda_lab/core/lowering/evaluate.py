@@ -39,10 +39,20 @@ _UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "sine": torch.sin,
     "cosine": torch.cos,
 }
+
+
+def times(x: Tensor, y: Tensor) -> Tensor:
+    """x * y as a core has it: zero times anything, infinity and NaN included, is zero (docs/numbers.md)."""
+    product = torch.multiply(x, y)
+    if not product.is_floating_point() or not product.isnan().any():
+        return product
+    return torch.where((x == 0) | (y == 0), 0.0, product)
+
+
 _BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,
     "subtract": torch.subtract,
-    "multiply": torch.multiply,
+    "multiply": times,
     "maximum": torch.maximum,
 }
 

@@ -16,6 +16,7 @@ import torch
 from tbuda_lab.core.errors import TbudaError
 from tbuda_lab.core.graph import TILE, Graph, GraphError, Node, NodeKind
 from tbuda_lab.core.graph.phases import evaluation_order
+from tbuda_lab.core.ops.evaluate import ancestors
 
 Tensor = torch.Tensor
 Values = Mapping[str, Tensor]
@@ -33,19 +34,45 @@ class NoValueError(Exception):
 class GraphRun:
     """Every value of a graph, and the values again after some of them are replaced.
 
-    step: a node's value of the values of its operands, None where it is not known.
+    step: a node's value of the values of its operands, None where it is not known; size: the shape that an op's value
+    should have, by what the graph says of it.
     """
 
-    def __init__(self, graph: Graph, step: Callable[[Node, Values], Tensor | None]) -> None:
-        self.graph, self._step = graph, step
+    def __init__(
+        self,
+        graph: Graph,
+        step: Callable[[Node, Values], Tensor | None],
+        size: Callable[[Node], tuple[int, ...]],
+    ) -> None:
+        self.graph, self._step, self._size = graph, step, size
         self.order = evaluation_order(graph)
         self.place = {node.name: k for k, node in enumerate(self.order)}
         self.users = graph.users()
         self.values: dict[str, Tensor] = {}
         for node in self.order:
-            value = self.value_of(node, self.values)
+            try:
+                value = self.value_of(node, self.values)
+            except NoValueError as error:
+                if node.kind is NodeKind.INPUT and not self.users.get(node.name):
+                    continue  # an argument that nothing reads
+                self._blame_size(error)
+                raise
             if value is not None:
                 self.values[node.name] = value
+
+    def _blame_size(self, error: NoValueError) -> None:
+        """Lays an op that cannot be calculated to one before it that gives another shape than it should."""
+        before = ancestors(self.graph, error.op)
+        name = next((n for n in self.values if n in before and self.other_size(n)), "")
+        if name:
+            error.op, error.reason = name, f"{self.other_size(name)} ({error.op}: {error.reason})"
+
+    def other_size(self, name: str) -> str:
+        """That an op gives another shape than the graph says; "" where it does not."""
+        node, value = self.graph[name], self.values.get(name)
+        if node.kind is not NodeKind.OP or value is None or tuple(value.shape) == self._size(node):
+            return ""
+        return f"its value is of shape {tuple(value.shape)}, by its graph it is of {self._size(node)}"
 
     def value_of(self, node: Node, values: Values) -> Tensor | None:
         """A node's value of others; None where it is not known. Raises `NoValueError` where torch refuses."""
@@ -113,6 +140,7 @@ def _floats(value: Tensor) -> npt.NDArray[np.floating]:
     return (value if plain else value.double()).detach().reshape(-1).numpy()
 
 
+_LARGEST = torch.finfo(torch.bfloat16).max
 TIES = 0.01
 """Share of indices that may differ: of values that are equal but for float32's noise either may be the largest."""
 MASK, APART = 1e3, 64.0
@@ -130,11 +158,17 @@ def unmasked(values: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_] | None:
     return rest if 0 < size.max(initial=0.0, where=rest) <= largest / APART else None
 
 
+def _saturated(values: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """With infinity for what is as large as bfloat16 goes: a mask of -inf or `finfo.min` is that on the machine."""
+    return np.where(np.abs(values) >= _LARGEST, np.copysign(np.inf, values), values)
+
+
 def _relative(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]) -> float:
     with np.errstate(invalid="ignore", over="ignore"):  # of infinities, which are looked at below
         difference = a - b
         length, off = float(np.sqrt(np.vdot(a, a))), float(np.sqrt(np.vdot(difference, difference)))
     if not (np.isfinite(length) and np.isfinite(off)):
+        a, b = _saturated(a), _saturated(b)
         finite = np.isfinite(a) & np.isfinite(b)
         if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
             return float("inf")
@@ -178,6 +212,9 @@ class StageSearch:
         if not wrong:
             return "", ()
         reached = self._reached(wrong)
+        sized = next((n for n in self.run.place if n in reached and self.run.other_size(n)), "")
+        if sized:
+            return sized, (sized,)
         own = self._own_errors(reached)
         suspects = [n for n, error in own.items() if not error <= self.tolerance] or list(own)
         tried = suspects[:_MOST_PROOFS] if len(suspects) > 1 else []

@@ -30,8 +30,8 @@ class OpError:
 
 @dataclasses.dataclass(frozen=True)
 class FormatCost:
-    """What the rounding of one op costs. share: relative L2 error of the outputs that it makes alone; df: its format;
-    instead: the one to give it."""
+    """What the rounding of one op costs. share: relative L2 error of the outputs that it makes alone; df: its format,
+    or its fidelity where that costs more; instead: the one to give it."""
 
     op: str
     df: str

@@ -17,7 +17,7 @@ import torch
 from tbuda_lab.core.bindings import array_type, nearest
 from tbuda_lab.core.compiler import CompileResult
 from tbuda_lab.core.errors import InputError
-from tbuda_lab.core.formats import DataFormat, cut_blocks, parse_format, quantise, round_to
+from tbuda_lab.core.formats import DataFormat, MathFidelity, cut_blocks, parse_format, quantise, round_to
 from tbuda_lab.core.graph import Node, NodeKind
 from tbuda_lab.core.lowering.data_formats import legal_formats
 from tbuda_lab.core.lowering.evaluate import leaf_value, op_value
@@ -314,7 +314,10 @@ def logical(node: Node, value: Tensor) -> Tensor:
 
 def _rounding(result: CompileResult, node: Node, run: NetlistRun, should: Tensor) -> float:
     """Relative error that the formats and the fidelity that were asked for make: of the result, and of parameters."""
-    total = _lost(should, asked_format(result, node), node) ** 2
+    df = asked_format(result, node)
+    total = _lost(should, df, node) ** 2
+    if run.mode == "golden" and df in _CUT:  # a number just below a power of two loses more than a rounding
+        total = max(total, relative_error(logical(node, should), logical(node, _cut(should, df))) ** 2)
     total += _lost_in_product(result, node, run, should) ** 2
     total += _lost_in_leaves(result, node, run, should) ** 2
     return float(np.sqrt(total))
@@ -337,22 +340,58 @@ def _lost_in_product(result: CompileResult, node: Node, run: NetlistRun, should:
     cancel, its rounding is by far more than that of what is left."""
     if run.mode != "device" or not isinstance(node.op, HwOp):
         return 0.0
-    fidelity = node.attrs.get("fidelity")
+    operands = _multiplied(result, node, run, node.attrs.get("fidelity"))
+    if operands is None:
+        return 0.0
+    lost = _lost_by_fidelity(result, node, run, should, node.attrs.get("fidelity"))
+    return math.hypot(lost, _lost_in_sum(node, operands, run.parts(node.name), should))
+
+
+def _multiplied(
+    result: CompileResult, node: Node, run: NetlistRun, fidelity: MathFidelity | None
+) -> list[Tensor] | None:
+    """The operands of an op as the multiplier takes them at a fidelity; None where one is not known."""
+    assert isinstance(node.op, HwOp)
     operands: list[Tensor] = []
-    cut = False
     for index, source in enumerate(node.sources):
         value, df = run.value(source), result.lowered[source].df
         if value is None:
-            return 0.0
+            return None
         bits = 0 if fidelity is None else covered_bits(node.op.netlist_type, fidelity.name, index)
         if df is DataFormat.Float32:
             bits = min(bits or TF32_BITS, TF32_BITS)
         if bits and df is not None and df.is_float and bits < df.mantissa_bits:
-            value, cut = torch.from_numpy(leading_bits(np.ascontiguousarray(value.numpy(), np.float32), bits)), True
+            value = torch.from_numpy(leading_bits(np.ascontiguousarray(value.numpy(), np.float32), bits))
         operands.append(value)
-    product = op_value(node, operands) if cut else None
-    lost = 0.0 if product is None else relative_error(logical(node, should), logical(node, product))
-    return math.hypot(lost, _lost_in_sum(node, operands, run.parts(node.name), should))
+    return operands
+
+
+def _lost_by_fidelity(
+    result: CompileResult, node: Node, run: NetlistRun, should: Tensor, fidelity: MathFidelity | None
+) -> float:
+    """Relative error of an op for the bits of its operands that a fidelity leaves out."""
+    operands = _multiplied(result, node, run, fidelity)
+    if operands is None or all(value is run.value(s) for value, s in zip(operands, node.sources, strict=True)):
+        return 0.0
+    product = op_value(node, operands)
+    return 0.0 if product is None else relative_error(logical(node, should), logical(node, product))
+
+
+def _cure(result: CompileResult, run: NetlistRun, node: Node, should: Tensor) -> tuple[str, str]:
+    """(format or fidelity of an op that makes most of its own error, what to give it instead; "" for nothing)."""
+    df = node.df.name if node.df else ""
+    fidelity = node.attrs.get("fidelity")
+    if run.mode == "device" and isinstance(fidelity, MathFidelity) and isinstance(node.op, HwOp):
+        lost = _lost_by_fidelity(result, node, run, should, fidelity)
+        if lost > _lost(should, node.df, node):
+            higher = [f for f in MathFidelity if fidelity.value < f.value and f is not MathFidelity.Invalid]
+            better = (f for f in higher if _lost_by_fidelity(result, node, run, should, f) < lost / 2)
+            found = next(better, None)
+            if found is not None:
+                return fidelity.name, found.name
+    # golden mode rounds no other results: what is lost there was lost by the host's conversion of what is read
+    rounds = run.mode == "device" or node.df in _CUT
+    return df, _wider(result, node) if rounds else ""
 
 
 def _lost_in_sum(node: Node, operands: Sequence[Tensor], parts: int, should: Tensor) -> float:
@@ -474,9 +513,8 @@ def output_costs(
         changed = reference.replaced({op.op: reference.values[op.op] + off})
         reached = [(n, reference.values[n.name], changed[n.name]) for n in outputs if n.name in changed]
         share = max((_moved(logical(n, a), logical(n, b), n.name in stepped) for n, a, b in reached), default=0.0)
-        # golden mode rounds no other results: what is lost there was lost by the host's conversion of what is read
-        rounds = run.mode == "device" or node.df in _CUT
-        costs.append(FormatCost(op.op, node.df.name if node.df else "", share, _wider(result, node) if rounds else ""))
+        costly, instead = _cure(result, run, node, should)
+        costs.append(FormatCost(op.op, costly, share, instead))
     return tuple(sorted(costs, key=lambda c: -c.share))
 
 

@@ -19,7 +19,7 @@ from tbuda_lab.core.errors import Cancelled, InputError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend.inputs import bind, elements
 from tbuda_lab.core.graph import TILE, Graph, Node, NodeKind
-from tbuda_lab.core.lowering.evaluate import leaf_value, op_value, packed, plain
+from tbuda_lab.core.lowering.evaluate import leaf_value, op_value, packed, plain, times
 from tbuda_lab.core.lowering.hw_ops import HwOp
 from tbuda_lab.core.lowering.values import collapse
 from tbuda_lab.core.measured.match import traced_name
@@ -167,7 +167,8 @@ class _Search:
 
     @functools.cached_property
     def _passed(self) -> GraphRun:
-        return self._nd_run(self.result.passed, self.feed)
+        """As a core multiplies: what the passes make of a `where` is zero times infinity where it is not taken."""
+        return self._nd_run(self.result.passed, self.feed, cores=True)
 
     @functools.cached_property
     def _lowered(self) -> GraphRun:
@@ -181,15 +182,20 @@ class _Search:
                     return leaf_value(node, feeds)
             return op_value(node, [values[s] for s in node.sources])
 
-        return GraphRun(self.result.lowered, step)
+        return GraphRun(self.result.lowered, step, _in_tiles)
 
     @staticmethod
-    def _nd_run(graph: Graph, feed: Mapping[str, Tensor]) -> GraphRun:
+    def _nd_run(graph: Graph, feed: Mapping[str, Tensor], cores: bool = False) -> GraphRun:
+        """cores: products are those of a core, of which zero times infinity is zero."""
+
         def step(node: Node, values: Values) -> Tensor:
             with torch.no_grad():
-                return node_value(graph, node, values, feed, torch.float32)  # type: ignore[arg-type]
+                value = node_value(graph, node, values, feed, torch.float32)  # type: ignore[arg-type]
+                if cores and isinstance(node.op, NdOp) and node.op.type == "multiply":
+                    return times(*(values[s] for s in node.sources)) if value.isnan().any() else value
+                return value
 
-        return GraphRun(graph, step)
+        return GraphRun(graph, step, lambda node: tuple(node.shape))
 
     # -- graphs --------------------------------------------------------------------------------------------------
     def traced(self) -> _Found | None:
@@ -360,6 +366,8 @@ class _Search:
             return None
         if name in search.beyond and search.errors.get(name, 0.0) <= search.tolerance:
             return _Found(name, nodes, None, f"{reason}: without the activation that it should have taken over")
+        if search.run.other_size(name):
+            return _Found(name, nodes, None, search.run.other_size(name))
         expected, got = search.known[name], search.run.values[name]
         view = self._logical(name, got) if search.run is self._lowered else got
         tile = first_tile(expected.double().numpy(), view.double().numpy()) if view.shape == expected.shape else None
@@ -434,11 +442,9 @@ class _Search:
         if self.costs and any(run.loses_too_much(e, expected[e.name], self.min_pcc) for e in self.outputs):
             worst_cost = self.costs[0]
             by_op = next(o for o in self.ops if o.op == worst_cost.op)
-            return _of(
-                by_op,
-                f"{worst_cost.df} costs {worst_cost.share:.2g} of a relative error of "
-                f"{self.error:.2g}: give it {worst_cost.instead or 'a wider format'}",
-            )
+            advice = f"give it {worst_cost.instead}" if worst_cost.instead else "no wider format of it is legal"
+            text = f"{worst_cost.df} costs {worst_cost.share:.2g} of a relative error of {self.error:.2g}: {advice}"
+            return _of(by_op, text)
         return None
 
     @functools.cached_property
@@ -498,6 +504,12 @@ class _Search:
         return sum(int((~v.isfinite()).sum()) for v in values) / total if total else 0.0
 
 
+def _in_tiles(node: Node) -> tuple[int, ...]:
+    """(z, R, C) of a lowered op's value, in whole tiles."""
+    _, z, rows, cols = node.shape
+    return z, -(-rows // TILE) * TILE, -(-cols // TILE) * TILE
+
+
 def _steps(op: object) -> bool:
     """Whether an op is constant between steps."""
     if isinstance(op, HostCall):
@@ -554,7 +566,8 @@ def _as_packed(passed: GraphRun, source: str, node: Node) -> Tensor | None:
     own = passed.graph.nodes.get(source)
     if function and own is not None and own.op is not None and own.op.type != function:
         after = [n for n, _ in passed.users[source] if getattr(passed.graph[n].op, "type", "") == function]
-        source = after[0] if len(after) == 1 else ""
+        if any(getattr(n.op, "type", "") == function for n in passed.order):
+            source = after[0] if len(after) == 1 else ""  # else the model has no such activation: the op should not
     value = passed.values.get(source)
     return value if value is None or not isinstance(node.op, HwOp) else packed(node.op, value)
 
