@@ -73,8 +73,10 @@ def profile_text(profile: MeasuredProfile) -> str:
     """Totals by kind of op."""
     ops, total = profile.sequence(), profile.total
     devices = f" on {len(profile.devices)} devices" if len(profile.devices) > 1 else ""
+    if len(ops) < len(profile.ops):
+        devices += f" ({len(profile.ops)} with copies, of which the slowest counts)"
     head = (
-        f"{profile.name}: {quantity(len(profile.ops), 'op')}{devices}{f', {profile.arch}' if profile.arch else ''}, "
+        f"{profile.name}: {quantity(len(ops), 'op')}{devices}{f', {profile.arch}' if profile.arch else ''}, "
         f"{total / 1e6:,.3f} ms; {profile.typed:.1%} of the ops are of a known kind"
     )
     lines = [head, f"{'kind':12} {'ops':>6} {'us':>12} {'share':>7}"]

@@ -16,8 +16,9 @@ from tbuda_lab.cli import main
 from tbuda_lab.core.errors import InputError, TbudaError, UnknownDevice
 from tbuda_lab.core.measured import MeasuredProfile, read_profile
 from tbuda_lab.core.measured.kernels import dump_kernels, packaged_kernels
-from tbuda_lab.core.measured.match import Step, align, match_profile, run_lengths
+from tbuda_lab.core.measured.match import align, match_profile, run_lengths
 from tbuda_lab.core.measured.ops_perf import read_ops_perf_text
+from tbuda_lab.core.measured.steps import Step
 from tbuda_lab.core.overrides import Override
 from tbuda_lab.core.session import Session
 from tests.measured.files import op, perceptron_rows, signpost, table, tensor_columns

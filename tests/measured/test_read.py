@@ -17,8 +17,9 @@ from tbuda_lab.core.errors import InputError, UnknownDevice
 from tbuda_lab.core.frames.measured_frame import measured_frame
 from tbuda_lab.core.measured import OTHER, kind_of, read_profile
 from tbuda_lab.core.measured.attributes import read_facts
-from tbuda_lab.core.measured.match import align, profile_steps
+from tbuda_lab.core.measured.match import align
 from tbuda_lab.core.measured.ops_perf import TIMES, read_ops_perf_text
+from tbuda_lab.core.measured.steps import profile_steps
 from tbuda_lab.core.session import Session
 from tests.measured.files import op, perceptron_rows, signpost, table
 
@@ -554,7 +555,6 @@ NESTED = {
     "rounded ends": ([span("layer", 0, 10), span("aten::mm", 0, 10.0004)], [("matmul", 10000.4)]),
     "one behind the other": ([span("mm", 0, 5), span("add", 5, 2), span("mm", 7, 5)], None),
     "side by side": ([span("mm", 0, 9, tid=1), span("add", 1, 2, tid=2)], [("matmul", 9000), ("binary", 2000)]),
-    "of two processes": ([span("mm", 0, 9, pid=1), span("add", 1, 2, pid=2)], [("matmul", 9000), ("binary", 2000)]),
     "overlapping": ([span("mm", 0, 9), span("add", 5, 9)], [("matmul", 9000), ("binary", 9000)]),
     "a graphics card": (
         [

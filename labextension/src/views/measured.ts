@@ -173,7 +173,7 @@ export class MeasuredView {
   private words(meta: Record<string, unknown>): string {
     const parts = [`${String(meta['name'])}: ${quantity(this.rows.length, 'op')}, ${(Number(meta['total']) / 1e6).toFixed(3)} ms`];
     if (typeof meta['arch'] === 'string' && meta['arch']) parts.push(meta['arch']);
-    if (Number(meta['devices']) > 1) parts.push(`${String(meta['devices'])} devices, the slowest counts`);
+    if (Number(meta['devices']) > 1) parts.push(`${String(meta['devices'])} devices; of copies of an op the slowest counts`);
     if (meta['matched']) parts.push(`${withThousands(this.rows.filter(r => r.op).length)} matched, ${String(meta['unmatched_count'])} only here, ${String(meta['missing_count'])} only in the model`);
     else parts.push(`${percent(Number(meta['typed']))} of a known kind`);
     return parts.join(' · ');

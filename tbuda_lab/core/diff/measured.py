@@ -10,8 +10,10 @@ from pathlib import Path
 from tbuda_lab.core.diff.sides import DeviceGrid, EpochState, OpState, Side, listed
 from tbuda_lab.core.errors import quantity
 from tbuda_lab.core.measured import MeasuredOp, MeasuredProfile, read_profile
-from tbuda_lab.core.measured.match import Pairs, Step, align, profile_steps
+from tbuda_lab.core.measured.devices import Devices
+from tbuda_lab.core.measured.match import Pairs, align
 from tbuda_lab.core.measured.profile import size_text
+from tbuda_lab.core.measured.steps import Step, profile_steps
 
 SUFFIXES = (".csv", ".json")
 NANOSECONDS = "ns"
@@ -89,6 +91,8 @@ def _measured_by(before: MeasuredProfile, after: MeasuredProfile) -> list[str]:
     elif len(lanes[0]) > 1 and sorted(lanes[0].values()) != sorted(lanes[1].values()):
         ops = [", ".join(map(str, sorted(lane.values()))) for lane in lanes]
         told.append(f"its devices ran {ops[0]} ops, the other's {ops[1]}")
+    on = [Devices(p.ops) for p in (before, after) if p.source != "trace"]
+    told += dict.fromkeys(f"its {text}" for d in on for text in (d.copies_behind(), d.mixed()) if text)
     if before.host_ops != after.host_ops:
         told.append(f"the host ran {quantity(before.host_ops, 'op')} of it, and {after.host_ops} of the other")
     return told

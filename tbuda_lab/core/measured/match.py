@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tbuda_lab.core.errors import quantity
-from tbuda_lab.core.graph import Graph, Node, NodeKind
+from tbuda_lab.core.graph import Graph
+from tbuda_lab.core.measured.devices import COPIES, Devices
 from tbuda_lab.core.measured.op_codes import group_of
 from tbuda_lab.core.measured.profile import TILE, MeasuredOp, MeasuredProfile
+from tbuda_lab.core.measured.steps import PRODUCTS, Step, graph_steps, profile_steps
 
 F32 = npt.NDArray[np.float32]
 
@@ -36,71 +38,12 @@ ALONE = {
     "move": 0.25,
 }
 """What an op of a group costs that has no partner."""
-PRODUCTS = ("matmul", "conv", "attention")
-"""Groups of ops that a model is told by."""
 _NO_SHAPE = 0.3
 """What a pair costs of whose shape the profile says nothing."""
 _WORST = 0.9  # a pair that costs more, as a share of leaving both alone, is no pair
 MOST_CELLS = 64_000_000
 """Cells of an alignment; longer sequences are cut into parts of equal share."""
 
-_KINDS = {
-    "matmul": "matmul",
-    "conv1d": "conv",
-    "conv2d": "conv",
-    "conv2d_rows": "conv",
-    "conv2d_transpose": "conv",
-    "conv3d": "conv",
-    "depthwise": "conv",
-    "layernorm": "norm",
-    "rmsnorm": "norm",
-    "batchnorm": "norm",
-    "group_norm": "norm",
-    "softmax": "softmax",
-    "log_softmax": "softmax",
-    "attention": "attention",
-    "embedding": "embedding",
-    "transpose": "transpose",
-    "reshape": "reshape",
-    "squeeze": "reshape",
-    "unsqueeze": "reshape",
-    "narrow": "slice",
-    "select": "slice",
-    "index": "slice",
-    "concatenate": "concat",
-    "concat": "concat",
-    "stack": "concat",
-    "pad": "pad",
-    "broadcast": "repeat",
-    "repeat": "repeat",
-    "resize2d": "upsample",
-    "upsample2d": "upsample",
-    "max_pool2d": "pool",
-    "avg_pool2d": "pool",
-    "max_pool1d": "pool",
-    "cast": "typecast",
-    "argmax": "sort",
-    "cumsum": "scan",
-    "add": "binary",
-    "subtract": "binary",
-    "multiply": "binary",
-    "divide": "binary",
-    "maximum": "binary",
-    "minimum": "binary",
-    "power_binary": "binary",
-    "where": "binary",
-    "heaviside": "binary",
-    "equal": "binary",
-    "greater": "binary",
-    "less": "binary",
-    "greater_equal": "binary",
-    "less_equal": "binary",
-    "not_equal": "binary",
-    "logical_and": "binary",
-    "reduce_sum": "reduce",
-    "reduce_avg": "reduce",
-    "reduce_max": "reduce",
-}
 _UNLIKE = {  # kinds of one group that stand for each other: what it costs
     frozenset(("transpose", "permute")): 0.1,
     frozenset(("reshape", "heads")): 0.3,
@@ -108,30 +51,6 @@ _UNLIKE = {  # kinds of one group that stand for each other: what it costs
     frozenset(("binary", "unary")): 0.25,
     frozenset(("reshape", "permute")): 0.5,
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Step:
-    """One op of either side as alignments see it. shape: of its result, without leading ones; inner: of a product, the
-    length that is summed over; volume: elements of the result; weights: of a product what batch and length do not
-    change, (inner, columns), 0 for what is not known, and () where a model has no parameter there; needs: of a model's
-    op the products that it depends on, a bit for each in their order; None where that is not known."""
-
-    name: str
-    kind: str
-    shape: tuple[int, ...]
-    inner: int = 0
-    section: str = ""
-    weights: tuple[int, ...] = ()
-    needs: int | None = None
-
-    @property
-    def group(self) -> str:
-        return group_of(self.kind)
-
-    @property
-    def volume(self) -> int:
-        return math.prod(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,18 +121,23 @@ class Match:
 
 
 def match_profile(profile: MeasuredProfile, graph: Graph) -> Match:
-    """Match the ops of a profile to those of a traced graph, in order, those of our own traces by their names."""
+    """Match the ops of a profile to those of a traced graph, in order, those of our own traces by their names. Devices
+    that run the same ops one behind the other are parts of the model where that fits it better."""
     ops = profile.sequence()
     steps = graph_steps(graph)
     if profile.source == "trace" and any(traced_name(graph, op.name) for op in ops):
         return _match_names(profile, ops, graph, steps)
-    best: Match | None = None
-    for length in run_lengths(ops):
-        found = _match_runs(profile, ops, steps, length)
-        if best is None or found.cost < best.cost:
-            best = found
-    assert best is not None
-    return best
+    readings = [(profile, ops)]
+    if Devices(profile.ops).copies_behind():
+        told = tuple(f for f in profile.findings if f.rule != COPIES)
+        parts = dataclasses.replace(profile, parts=True, findings=told)
+        readings.append((parts, parts.sequence()))
+    found = (_match_runs(*reading, steps, length) for reading in readings for length in run_lengths(reading[1]))
+    best = min(found, key=lambda match: match.cost)
+    if not best.profile.parts:
+        return best
+    note = "its devices run parts of the model, one behind the other: all of them count"
+    return dataclasses.replace(best, notes=(note, *best.notes))
 
 
 def _match_names(profile: MeasuredProfile, ops: Sequence[MeasuredOp], graph: Graph, steps: Sequence[Step]) -> Match:
@@ -233,68 +157,6 @@ def traced_name(traced: Graph, name: str) -> str | None:
         if candidate in traced.nodes:
             return candidate if traced[candidate].op is not None else None
     return None
-
-
-def graph_steps(graph: Graph) -> list[Step]:
-    """The ops of a traced graph that a device would run, in the model's order: not what works on parameters alone, for
-    that is done once, nor shapes of the same tensor."""
-    fixed = {n.name for n in graph if n.kind in (NodeKind.PARAMETER, NodeKind.CONSTANT)}
-    steps: list[Step] = []
-    needs: dict[str, int] = {}  # by node the products that it depends on, itself among them
-    products = 0
-    for node in graph:
-        needed = 0
-        for source in node.sources:
-            needed |= needs.get(source, 0)
-        needs[node.name] = needed
-        if node.kind is not NodeKind.OP or node.op is None:
-            continue
-        if node.sources and all(s in fixed for s in node.sources):
-            fixed.add(node.name)
-            continue
-        step = dataclasses.replace(_graph_step(graph, node, fixed), needs=needed)
-        if step.group in PRODUCTS:
-            needs[node.name] |= 1 << products
-            products += 1
-        steps.append(step)
-    return steps
-
-
-def _graph_step(graph: Graph, node: Node, fixed: set[str]) -> Step:
-    assert node.op is not None
-    kind = _KINDS.get(node.op.type, "")
-    if not kind:
-        kind = "binary" if len(node.sources) == 2 else "unary" if len(node.sources) == 1 else "other"
-    inner = 0
-    weights: tuple[int, ...] = ()
-    operand = graph[node.sources[1]] if len(node.sources) > 1 else None
-    if kind == "matmul":
-        inner = graph[node.sources[0]].shape[-1]
-        weights = (inner, node.shape[-1])
-    elif kind == "conv" and operand is not None:
-        inner = math.prod(operand.shape[1:])
-        weights = (0, operand.shape[0])  # on the device its channels may be padded
-    if operand is None or operand.name not in fixed or "transpose" in node.op.type or "rows" in node.op.type:
-        weights = ()
-    return Step(node.name, kind, _core(node.shape), inner, node.origin.module, weights)
-
-
-def profile_steps(ops: Sequence[MeasuredOp]) -> list[Step]:
-    """The same of a profile's ops."""
-    steps = []
-    for op in ops:
-        shape = op.outputs[0].shape if op.outputs else op.inputs[0].shape if op.inputs else ()
-        inner = op.inputs[0].shape[-1] if op.kind == "matmul" and op.inputs else 0
-        if op.kind == "conv" and len(op.inputs) > 1:
-            inner = op.inputs[1].shape[-2]
-        known = op.kind in ("matmul", "conv") and op.inputs and op.outputs
-        weights = (inner if op.kind == "matmul" else 0, shape[-1]) if known else ()
-        steps.append(Step(op.name, op.kind, _core(shape), inner, op.section, weights))
-    return steps
-
-
-def _core(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(s for s in shape if s != 1)
 
 
 def run_lengths(ops: Sequence[MeasuredOp]) -> list[int]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from tbuda_lab.core.graph import Graph, Node
 from tbuda_lab.core.measured.kernels import Estimate, KernelTable, Machine
-from tbuda_lab.core.measured.match import graph_steps
 from tbuda_lab.core.measured.op_codes import group_of
 from tbuda_lab.core.measured.profile import TILE, MeasuredOp, MeasuredTensor
+from tbuda_lab.core.measured.steps import graph_steps
 
 _SHAPES_ONLY = ("squeeze", "unsqueeze")
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.measured.attributes import read_facts
+from tbuda_lab.core.measured.devices import Devices
 from tbuda_lab.core.measured.op_codes import kind_of
 from tbuda_lab.core.measured.profile import (
     INCOMPLETE,
@@ -26,7 +27,6 @@ from tbuda_lab.core.measured.profile import (
     MeasuredProfile,
     MeasuredTensor,
     aggregate_replays,
-    short_lanes,
 )
 
 MOST_ROWS = 200_000
@@ -319,7 +319,7 @@ class _Reader:
             self.name,
             "ops_perf",
             ops,
-            (*self.findings, *findings, *short_lanes(ops, self.name)),
+            (*self.findings, *findings, *Devices(ops).findings(self.name)),
             marks,
             arch,
             self.rows,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, quantity
+from tbuda_lab.core.measured.devices import Devices
 from tbuda_lab.core.measured.op_codes import OTHER, group_of
 
 TILE = 32
@@ -167,6 +168,7 @@ class MeasuredProfile:
     model_inputs: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     clocks: tuple[str, ...] = ()
     host_ops: int = 0
+    parts: bool = False
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -174,7 +176,7 @@ class MeasuredProfile:
 
     @property
     def total(self) -> float:
-        """ns of all ops; of several devices that run the same the slowest counts."""
+        """ns of all ops of `sequence`."""
         return sum(op.duration for op in self.sequence())
 
     @property
@@ -188,17 +190,9 @@ class MeasuredProfile:
         return sum(op.kind != OTHER for op in self.ops) / max(1, len(self.ops))
 
     def sequence(self) -> tuple[MeasuredOp, ...]:
-        """The ops of one device in order. Where all devices run the same codes in the same order, each op has the time
-        of the slowest of them; else those of the device with the most time."""
-        by_device: dict[int, list[MeasuredOp]] = {}
-        for op in self.ops:
-            by_device.setdefault(op.device, []).append(op)
-        if len(by_device) < 2:
-            return self.ops
-        lanes = list(by_device.values())
-        if all([op.code for op in lane] == [op.code for op in lanes[0]] for lane in lanes):
-            return tuple(_slowest(each) for each in zip(*lanes, strict=True))
-        return tuple(max(lanes, key=lambda lane: sum(op.duration for op in lane)))
+        """The ops of one run in order. Of devices that run the same ops each op has the time of the slowest; ops of
+        devices that run others are all among them (`Devices`)."""
+        return Devices(self.ops, self.parts).run()
 
     def by(self, *fields: str) -> list[tuple[tuple[str, ...], int, float]]:
         """(values of fields, ops, ns), most time first. fields: names of `MeasuredOp`, e.g. "kind", "section"."""
@@ -207,29 +201,6 @@ class MeasuredProfile:
             totals[tuple(str(getattr(op, f)) for f in fields)].append(op.duration)
         rows = [(key, len(times), float(np.sum(times))) for key, times in totals.items()]
         return sorted(rows, key=lambda row: (-row[2], row[0]))
-
-
-def short_lanes(ops: Sequence[MeasuredOp], name: str) -> list[Diagnostic]:
-    """Findings of devices whose ops end while others, which began with the same, go on."""
-    lanes: dict[int, list[str]] = {}
-    for op in ops:
-        lanes.setdefault(op.device, []).append(op.code)
-    longest = max(lanes, key=lambda device: len(lanes[device]), default=0)
-    return [
-        Diagnostic(
-            "warning",
-            f"{name}, device {device}",
-            "profile-device",
-            f"it has {len(codes)} of the {len(lanes[longest])} ops of device {longest}, and ends there",
-            "profile again, or leave its rows out",
-        )
-        for device, codes in lanes.items()
-        if len(codes) < len(lanes[longest]) and lanes[longest][: len(codes)] == codes
-    ]
-
-
-def _slowest(runs: Sequence[MeasuredOp]) -> MeasuredOp:
-    return max(runs, key=lambda op: op.duration)
 
 
 def aggregate_replays(

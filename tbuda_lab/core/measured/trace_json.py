@@ -19,6 +19,7 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.files import bounded_bytes, parse_json, unique_names
+from tbuda_lab.core.measured.devices import Devices
 from tbuda_lab.core.measured.op_codes import group_of, kind_of
 from tbuda_lab.core.measured.profile import INCOMPLETE, OUTLIER_NS, MeasuredOp, MeasuredProfile
 
@@ -137,6 +138,8 @@ def trace_profile(events: list[Any], name: str, findings: Sequence[Diagnostic] =
     ]
     if not ops:
         raise InputError(f"{name}: none of its {len(events)} events is a computation with a time", found[:20])
+    if not ours:
+        found += Devices(ops).findings(name)
     found.sort(key=lambda f: f.rule not in INCOMPLETE)  # many odd events hide none that is lost
     return MeasuredProfile(name, "trace" if ours else "chrome", tuple(ops), tuple(found[:200]), rows=len(events))
 
@@ -200,6 +203,7 @@ def _innermost(lane: list[_Span]) -> list[_Span]:
 
 def _spans(events: Iterable[Any], name: str, findings: list[Diagnostic]) -> Iterable[_Span]:
     open_: dict[tuple[str, str], list[_Span]] = {}
+    processes: dict[str, int] = {}  # a process may be a name
     for at, event in enumerate(events):
         if not isinstance(event, dict) or event.get("ph") not in ("X", "B", "E"):
             continue
@@ -208,7 +212,7 @@ def _spans(events: Iterable[Any], name: str, findings: list[Diagnostic]) -> Iter
         args: dict[str, Any] = found if isinstance(found, dict) else {}
         title = _plain(event.get("name", ""))
         lane = (str(event.get("pid")), str(event.get("tid")))
-        process = event["pid"] if isinstance(event.get("pid"), int) else 0
+        process = processes.setdefault(lane[0], event["pid"] if type(event.get("pid")) is int else len(processes))
         if begin is None or (event["ph"] == "X" and (duration is None or duration < 0)):
             findings.append(
                 Diagnostic(

@@ -10,10 +10,11 @@ from tbuda_lab.core.errors import InputError, quantity
 from tbuda_lab.core.graph import NodeKind
 from tbuda_lab.core.measured import MeasuredProfile, read_profile
 from tbuda_lab.core.measured.kernels import Estimate, load_kernels, machine_of, packaged_kernels, profile_machine
-from tbuda_lab.core.measured.match import PRODUCTS, Match, Pair, graph_steps, match_profile
+from tbuda_lab.core.measured.match import Match, Pair, match_profile
 from tbuda_lab.core.measured.model_ops import model_estimates
 from tbuda_lab.core.measured.overlay import MeasuredOverlay, overlay
 from tbuda_lab.core.measured.profile import size_text
+from tbuda_lab.core.measured.steps import PRODUCTS, graph_steps
 
 if TYPE_CHECKING:
     from tbuda_lab.core.session.compiles import Compiles
