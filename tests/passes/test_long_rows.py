@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 
 import pytest
 import torch
 
 from tbuda_lab.core import passes
+from tbuda_lab.core.errors import PlacementError
 from tbuda_lab.core.formats import DataFormat
 from tbuda_lab.core.frontend import from_torch
 from tbuda_lab.core.options import CompileOptions
@@ -181,3 +183,59 @@ def test_a_mean_of_more_numbers_than_float16_counts(shape: tuple[int, ...]) -> N
     dim = -2 if shape[-1] == 40 else -1
     ((found,),) = Session(Mean(dim), [x], "n150", CompileOptions(default_df_override=DataFormat.Float16)).run()
     torch.testing.assert_close(found, x.mean(dim, keepdim=True), rtol=0.005, atol=0)
+
+
+ALONG = {
+    "joined": lambda x: torch.cat([torch.relu(x), torch.tanh(x)], -1).abs(),
+    "joined_columns": lambda x: torch.relu(torch.cat([torch.relu(x), torch.tanh(x)], -2)),
+    "shifted": lambda x: torch.relu(x)[..., 1:].tanh(),
+    "every_second": lambda x: torch.relu(x)[..., ::2].tanh(),
+    "rolled": lambda x: torch.tanh(torch.roll(torch.relu(x), 7, -1)),
+    "turned": lambda x: torch.relu(x).transpose(-1, -2).tanh(),
+    "turned_back": lambda x: torch.tanh(torch.relu(x).transpose(-1, -2)),
+    "running": lambda x: torch.cumsum(torch.relu(x), -1),
+}
+PRIME = 1571 * 32  # tiles of a row or a column that no core holds
+
+
+class Along(torch.nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = ALONG[self.kind](x)
+        return result
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "device"),
+    [
+        ("joined", (1, PRIME), "wormhole_b0"),
+        ("joined_columns", (PRIME, 1), "grayskull"),
+        ("shifted", (3, PRIME), "blackhole"),
+        ("every_second", (1, PRIME), "grayskull"),
+        ("rolled", (1, PRIME), "wormhole_b0"),
+        ("turned", (PRIME, 1), "blackhole"),
+        ("turned_back", (1, PRIME), "grayskull"),
+        ("running", (1, 601 * 32), "grayskull"),
+    ],
+)
+def test_a_move_along_a_row_that_no_core_holds_is_the_hosts(kind: str, shape: tuple[int, int], device: str) -> None:
+    model, x = Along(kind), torch.randn(1, *shape, generator=torch.Generator().manual_seed(0))
+    session = Session(model, [x], device, FLOAT32, name="along")
+    ((found,),) = session.run()
+    torch.testing.assert_close(found.double(), ALONG[kind](x.double()), rtol=1e-5, atol=1e-5)
+    assert session.result is not None
+
+
+def test_a_move_along_a_row_that_no_core_holds_is_told_or_refused() -> None:
+    x = torch.ones(1).expand(1, 1, PRIME)
+    session = Session(Along("shifted"), [x], "n150", FLOAT32, name="along")
+    session.compile()
+    assert session.result is not None
+    (note,) = [found for found in session.result.diagnostics if found.rule == "cpu-fallback"]
+    assert "test_long_rows.py" in note.where and "1 x 1571 tiles" in note.message
+    device_alone = dataclasses.replace(FLOAT32, cpu_fallback="none")
+    with pytest.raises(PlacementError, match="1 x 1 x 1571 tiles"):
+        Session(Along("shifted"), [x], "n150", device_alone, name="along").compile()

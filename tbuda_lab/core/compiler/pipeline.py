@@ -32,7 +32,7 @@ from tbuda_lab.core.compiler.result import (
     host_parameters,
     objective_notes,
 )
-from tbuda_lab.core.compiler.sections import CutGraph, cut_graph, refuse_unwritten
+from tbuda_lab.core.compiler.sections import CutGraph, cut_graph, refuse_moves_without_place, refuse_unwritten
 from tbuda_lab.core.constraints import FREE, Constraints, choices, resolve
 from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.emit import EmitMemory
@@ -163,8 +163,10 @@ class Pipeline:
                 try:
                     with clock.stage("lower"):
                         self._count("lower")
-                        front = FrontEndResult(key, passed, lower(passed, self.device, options), chain=chain)
+                        made = (key, tuple(refused)) if refused else key
+                        front = FrontEndResult(made, passed, lower(passed, self.device, options), chain=chain)
                         refuse_unwritten(graph, () if chain is None else chain.held_names, front.lowered)
+                        self._leave_to_host(cut, front, options)
                     unordered = unordered_writes(front.lowered) if keeps_state(graph) else set()
                     if unordered.issubset(apart):
                         break
@@ -244,6 +246,17 @@ class Pipeline:
         if not set(more) - set(refused):
             raise error
         refused |= more
+
+    def _leave_to_host(self, cut: CutGraph | None, front: FrontEndResult, options: CompileOptions) -> None:
+        """Raises `UnsupportedOp` for moves of data that no core can hold and that no streaming gives, where the host
+        may run them: whatever it reads and writes of them fits its memory."""
+        asked = options.manual_t_streaming or not options.enable_t_streaming  # then more would stream if it may
+        if cut is None or options.cpu_fallback != "automatic" or asked:
+            return
+        profiles = self.profiles(front, options)
+        stuck = [n for n, p in profiles.items() if not len(self.table(p, p.signature, options, _FREE).legal())]
+        if stuck:
+            refuse_moves_without_place(cut.graph, front.lowered, stuck)
 
     def chain(self, graph: Graph, options: CompileOptions, clock: Clock) -> HostChain | None:
         """The sections of a model of which the host runs a part; None for others. Raises what `front` raises."""

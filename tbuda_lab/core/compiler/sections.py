@@ -26,7 +26,8 @@ from tbuda_lab.core.compiler.rams import with_ram_ends
 from tbuda_lab.core.errors import HOST_FIX, Diagnostic, UnsupportedOp
 from tbuda_lab.core.graph import Edge, Graph, Node, NodeKind
 from tbuda_lab.core.graph.phases import TRAINABLE, WRITES, keeps_state, writes_by_parameter
-from tbuda_lab.core.ops import Cast
+from tbuda_lab.core.lowering.values import tiles_of
+from tbuda_lab.core.ops import Cast, Concatenate, CumSum, GatherRows, Pad, ScatterRows, SumRows
 from tbuda_lab.core.ops.base import NdOp
 from tbuda_lab.core.ops.evaluate import GRID_WHOLE
 from tbuda_lab.core.ops.tm import MOVES
@@ -36,6 +37,8 @@ from tbuda_lab.core.passes.host import host_values
 
 Place = Literal["host", "device"]
 EMPTY = "it has no elements, which the device has no form for"
+_BY_PLACE = (*MOVES, Concatenate, CumSum, GatherRows, Pad, ScatterRows, SumRows)
+"""Ops that take elements by their place, for which the host needs no arithmetic of the device's formats."""
 SENT = ".sent"
 """What the name of an OUTPUT ends with that a later section reads."""
 
@@ -353,6 +356,26 @@ def with_output_copies(graph: Graph) -> Graph:
     return copied
 
 
+def refuse_moves_without_place(graph: Graph, lowered: Graph, stuck: Iterable[str]) -> None:
+    """Raises `UnsupportedOp` for ops of a model that take elements by their place where lowered ops made of them, or of
+    what stands beside them, have no legal candidate. stuck: those lowered ops; arithmetic is left to the placer."""
+    users, why = graph.users(), dict[str, str]()
+    for name in stuck:
+        at = lowered[name]
+        while "source" not in at.attrs and at.sources and lowered[at.sources[0]].kind is NodeKind.OP:
+            at = lowered[at.sources[0]]  # a nop that was put behind an op
+        for source in originals(graph, [str(at.attrs.get("source", at.name))]):
+            near = (*graph[source].sources, *(user for user, _ in users[source]))
+            own = isinstance(graph[source].op, _BY_PLACE)
+            moves = [source] if own else [n for n in near if isinstance(graph[n].op, _BY_PLACE)]
+            _, rows, cols = lowered[name].shape[-3:]
+            reason = f"no core holds what it makes of {tiles_of(rows)} x {tiles_of(cols)} tiles, and it does not stream"
+            why |= dict.fromkeys(moves, reason)
+    if why:
+        findings = [Diagnostic("error", graph[name].where, "size", text, HOST_FIX) for name, text in why.items()]
+        raise UnsupportedOp("moves of long rows have no form for the device", findings, tuple(why))
+
+
 def originals(graph: Graph, refused: Collection[str]) -> set[str]:
     """The ops of a model from which ops that a stage refuses were made: of their name, or the longest beginning."""
     originals = set()
@@ -376,5 +399,6 @@ __all__ = [
     "host_ops",
     "partition",
     "places_report",
+    "refuse_moves_without_place",
     "refuse_unwritten",
 ]

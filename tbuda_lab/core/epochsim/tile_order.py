@@ -378,15 +378,24 @@ def _picker_steps(profile: OpProfile, row: np.void, steps: Steps, length: int) -
     np.minimum.at(first, coords[:, 0], strip)
     np.maximum.at(last, coords[:, 0], strip)
     first, extent = np.where(last < 0, 0, first), np.where(last < 0, 0, last + 1 - first)
-    # (blocks, parts) first and end strip of each part, then of the parts of each step
-    part = np.arange(steps.parts)
-    low = first[:, None] + part * extent[:, None] // steps.parts
-    high = first[:, None] - (-(part + 1) * extent[:, None] // steps.parts)
-    group = steps.bounds[:-1]
-    begin = np.minimum.reduceat(np.where(extent[:, None] > 0, low, np.iinfo(np.int64).max).reshape(-1), group)
-    end = np.maximum.reduceat(np.where(extent[:, None] > 0, high, 0).reshape(-1), group)
+    # strips of a block go up from part to part: a step reads from its first part on to its last one, and all strips of
+    # the blocks between
+    none = extent == 0
+    low = np.where(none, np.iinfo(np.int64).max, first)
+    high = np.where(none, 0, first + extent)
+    (block, part), (final, end_part) = (np.divmod(at, steps.parts) for at in (steps.bounds[:-1], steps.bounds[1:] - 1))
+    begin = np.where(none[block], low[block], first[block] + part * extent[block] // steps.parts)
+    end = np.where(none[final], 0, first[final] - (-(end_part + 1) * extent[final] // steps.parts))
+    begin = np.minimum(begin, _over_ranges(np.minimum, low, block + 1, final + 1, np.iinfo(np.int64).max))
+    end = np.maximum(end, _over_ranges(np.maximum, high, block, final, 0))
     unit = length // max(1, slices * rows // int(row["u_kt"]))
     return np.minimum(begin, end) * unit, end * unit
+
+
+def _over_ranges(reduce: np.ufunc, values: np.ndarray, begin: np.ndarray, end: np.ndarray, none: int) -> np.ndarray:
+    """(ranges,) the values from `begin` to before `end` reduced; `none` for ranges without any."""
+    over = reduce.reduceat(np.append(values, none), np.stack([begin, end], axis=1).reshape(-1))[::2]
+    return np.where(begin < end, over, none)
 
 
 def _splice_steps(op: HwSplice, port: int, slices: int, steps: Steps, length: int) -> tuple[np.ndarray, np.ndarray]:
