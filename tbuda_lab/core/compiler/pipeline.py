@@ -59,6 +59,7 @@ from tbuda_lab.core.placer import (
 )
 from tbuda_lab.core.placer.interactive.engine import IncrementalPlacer
 from tbuda_lab.core.placer.interactive.placed_ops import PlacedOps, share_netlist
+from tbuda_lab.core.placer.memory.dram import refuse_weights
 from tbuda_lab.core.placer.model.costs import CostCache
 from tbuda_lab.core.run_control import no_collections
 
@@ -210,6 +211,7 @@ class Pipeline:
         has refused, with the reasons; those that passes refuse are added. apart: see `cut_graph`."""
 
         def run_passes() -> tuple[CutGraph | None, HostChain | None, Graph]:
+            refuse_weights(graph, self.device, options)
             while True:
                 automatic = options.cpu_fallback == "automatic"
                 source, cut = graph, None

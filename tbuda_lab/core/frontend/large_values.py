@@ -10,11 +10,16 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tbuda_lab.sim.arrays import held_too_large
+
 LARGE = 1 << 29
 """Elements that one call may make while a model is traced: 2 GiB in Float32."""
 LARGEST = 1 << 33
 """Elements of a value above which nothing is traced: 16 GiB in Float16_b, more than the DRAM of a chip of any device
 but Blackhole's, which holds it once and nothing beside it."""
+
+_BYTES_OF_CONSTANT = 80
+"""What a compile holds for each element of a constant, at most (measured: 82 for `arange` of 2 * 10^7)."""
 
 
 class LargeValue(Exception):
@@ -87,6 +92,14 @@ def _made(func: Any, args: Any, kwargs: Any) -> int:
             kwargs = {**kwargs, "device": torch.device("meta")}
         return elements(func(*args, **kwargs))
     return 0
+
+
+def problem_of_constant(size: int) -> str:
+    """Why a constant of so many elements is not made while a model is traced, or ""."""
+    if size > LARGE:
+        return f"a constant of {size:,} elements; {LARGE:,} are the most"
+    problem = held_too_large(_BYTES_OF_CONSTANT * size)
+    return problem and f"a constant of {size:,} elements, whose copies in all stages are held at a time: {problem}"
 
 
 def elements(made: Any) -> int:

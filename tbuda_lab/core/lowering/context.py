@@ -20,11 +20,15 @@ from tbuda_lab.core.lowering.padding import Padding
 from tbuda_lab.core.lowering.values import TileValue, collapse, simplify, tiles_of
 from tbuda_lab.core.lowering.weights import WeightLayout, arrange, arranged_shape
 from tbuda_lab.core.ops.base import FILLS_ROWS
+from tbuda_lab.sim.arrays import held_too_large
 
 MAX_DENSE_SELECTION_TILES = 4096
 """Above this many constant tiles a column selection runs as transpose + row picker instead of a dense matmul."""
 
 MAX_SPLICE_INPUTS = 8
+
+_BYTES_OF_PLACE = 64
+"""What is held at a time for each row or column that moves by itself (measured: 63 for a pad of 2 * 10^7 columns)."""
 
 COLUMNS_OF_CORES, MOST_TURNED = 8, 48
 """Cores in a row of any device, at least, and tiles of a turned tensor's columns that one of them may hold."""
@@ -76,6 +80,15 @@ class LoweringContext:
             [Diagnostic("error", where, "lowering", message, fix)],
             [self.node.name],
         )
+
+    def refuse_long_list(self, entries: int) -> None:
+        """Raises `UnsupportedOp` where so many rows or columns, one by one, are more than this machine can list."""
+        problem = held_too_large(_BYTES_OF_PLACE * entries)
+        if problem:
+            raise self.fail(
+                f"it moves {entries:,} rows or columns one by one, which are listed: {problem}",
+                "fewer of them, or cuts at whole tiles (multiples of 32)",
+            )
 
     def emit(self, op: HwOp, operands: Sequence[TileValue], shape: Shape, **facts: bool) -> TileValue:
         """Add one hardware op of logical nD result `shape`; the first op of an nD node takes its name."""

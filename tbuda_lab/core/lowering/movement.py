@@ -49,6 +49,7 @@ def _cut_columns(ctx: LoweringContext, x: TileValue, n: int) -> TileValue:
     z, rows, cols = x.zrc
     piece = cols // n
     if piece % TILE:
+        ctx.refuse_long_list(n * tiles_of(piece) * TILE)
         spread = np.full((n, tiles_of(piece) * TILE), -1)
         spread[:, :piece] = np.arange(cols).reshape(n, piece)
         x = ctx.pick_columns(x, (z, rows, spread.size), spread.reshape(-1))
@@ -62,6 +63,7 @@ def _glue_columns(ctx: LoweringContext, x: TileValue, n: int) -> TileValue:
     x = x.through(hstack(n), shape=(z // n, rows, n * wide), zero_r=x.zero_r)
     if wide == cols:
         return x
+    ctx.refuse_long_list(n * cols)
     closed = np.arange(n)[:, None] * wide + np.arange(cols)
     return ctx.pick_columns(x, (z // n, rows, n * cols), closed.reshape(-1))
 
@@ -102,6 +104,7 @@ def _swap_above_columns(ctx: LoweringContext, x: TileValue, i: int, j: int) -> T
     moving = [k for k in order if x.shape[k] > 1]
     if moving == sorted(moving):  # the dims themselves, not their sizes: those of a square swap and look the same
         return _regroup_rows(ctx, x, shape)
+    ctx.refuse_long_list(math.prod(x.shape[:-1]))
     source = np.arange(math.prod(x.shape[:-1])).reshape(x.shape[:-1]).transpose(order).reshape(-1)
     return rows_from(ctx, x, shape, source)
 
@@ -142,6 +145,7 @@ def _regroup_rows(ctx: LoweringContext, x: TileValue, shape: Shape) -> TileValue
             else [vstack(z), vslice(new_z)]
         )
         return x.through(*tms, shape=shape, zero_c=x.zero_c, fill_c=x.fill_c)
+    ctx.refuse_long_list(z * rows)
     return rows_from(ctx, x, shape, np.arange(z * rows))
 
 
@@ -158,6 +162,7 @@ def _rewidth(ctx: LoweringContext, x: TileValue, shape: Shape) -> TileValue:
     if cut > 1:
         x = _cut_columns(ctx, x, cut)
     # Slices are now (z, cut), rows as before; wanted slices are (new_z, glue) with new_rows rows.
+    ctx.refuse_long_list(z * cut * rows)
     source = np.arange(z * cut * rows).reshape(z, cut, rows).transpose(0, 2, 1).reshape(new_z, new_rows, glue)
     indices = source.transpose(0, 2, 1).reshape(-1)
     in_order = np.array_equal(indices, np.arange(indices.size))
@@ -183,6 +188,7 @@ def index(ctx: LoweringContext, op: ops.Index, operands: list[TileValue], shape:
     dim = int(op.dim) % rank
     size = x.shape[dim]
     start, stop, step = slice(op.start, op.stop, op.stride).indices(size)
+    ctx.refuse_long_list(len(range(start, stop, step)))
     taken = np.arange(start, stop, step)
     if len(taken) == size:
         return x
@@ -318,6 +324,7 @@ def _join(ctx: LoweringContext, parts: list[TileValue], shape: Shape, dim: int) 
 def _place_part(ctx: LoweringContext, part: TileValue, shape: Shape, axis: str, offset: int, size: int) -> TileValue:
     """The part at `offset` along the axis of an otherwise zero tensor."""
     z, rows, cols = collapse(shape)
+    ctx.refuse_long_list(cols if axis == "c" else z * rows)
     if axis == "c":
         source = np.full(cols, -1)
         source[offset : offset + size] = np.arange(size)
@@ -359,6 +366,7 @@ def _pad_dim(ctx: LoweringContext, x: TileValue, shape: Shape, dim: int, before:
     if dim == rank - 2:
         return _place_part(ctx, x, shape, "r", before, x.shape[dim])
     # Rows keep their place inside the slices; absent slices are zero.
+    ctx.refuse_long_list(math.prod(shape[:-1]))
     source = np.full(shape[:-1], -1)
     where = [slice(None)] * (rank - 1)
     where[dim] = slice(before, before + x.shape[dim])

@@ -394,10 +394,9 @@ class _TorchImporter:
         plain_args, plain_kwargs = pytree.tree_map_only(FoldedValue, lambda f: f.tensor, (args, kwargs))
         if isinstance(plain_kwargs.get("device"), torch.device):  # a model on the meta device makes its constants too
             plain_kwargs = {**plain_kwargs, "device": torch.device("cpu")}
-        if (size := large_values.elements(node.meta.get("val"))) > large_values.LARGE:
+        if problem := large_values.problem_of_constant(large_values.elements(node.meta.get("val"))):
             self.emit.origin = origin_of(node.meta, target)
-            text = f"a constant of {size:,} elements; {large_values.LARGE:,} are the most"
-            return self._refuse(node, f"{text}: make it smaller, or an input of the model")
+            return self._refuse(node, f"{problem}: make it smaller, or an input of the model")
         result = target(*plain_args, **plain_kwargs)
         if isinstance(target, torch._ops.OpOverload) and target._schema.name in UNWRITTEN:
             result = result.zero_()  # what happens to lie there would come into the netlist

@@ -30,6 +30,7 @@ from torch.utils import _pytree as pytree
 from tbuda_lab.core.errors import Diagnostic, ModelError, TbudaError, UnsupportedOp
 from tbuda_lab.core.frontend.eager import call, classes_kept, is_code, own_classes, own_copy, same, same_seeds
 from tbuda_lab.core.frontend.inputs import BoundInputs
+from tbuda_lab.core.frontend.large_values import LARGE as MOST_COPIED
 from tbuda_lab.core.frontend.large_values import LARGEST, LargeValue, LargeValues
 from tbuda_lab.core.frontend.provenance import foreign, function_line, raised_at, short_path
 from tbuda_lab.core.frontend.torch_model import generators
@@ -370,6 +371,9 @@ def fingerprint(tensor: torch.Tensor) -> bytes | None:
     if tensor.is_meta or isinstance(tensor, FakeTensor) or tensor.layout is not torch.strided or not tensor.numel():
         return None
     numbers = tensor.detach().resolve_conj().resolve_neg()
+    if numbers.numel() > MOST_COPIED and 0 in numbers.stride():  # one number for many places
+        numbers = numbers[tuple(slice(1) if step == 0 else slice(None) for step in numbers.stride())]
+        numbers = numbers.clone(memory_format=torch.contiguous_format)
     stored = (numbers.int_repr() if numbers.is_quantized else numbers).cpu().flatten().contiguous()
     size = stored.numel() * stored.element_size()
     if size > LARGE:  # summed by torch: what `numpy` is given is copied where it was lazily cloned

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tbuda_lab.core.device import DeviceSpec
 from tbuda_lab.core.errors import Diagnostic, PlacementError, need_known, quantity
+from tbuda_lab.core.formats import tile_bytes
+from tbuda_lab.core.graph import TILE, Graph, NodeKind
+from tbuda_lab.core.options import CompileOptions
 
 ALGORITHMS = ("ROUND_ROBIN", "ROUND_ROBIN_FLIP_FLOP", "GREATEST_CAPACITY", "CLOSEST")
 
@@ -42,6 +46,39 @@ class Allocation:
 
     buffers: dict[str, tuple[tuple[int, int], ...]]
     lifetimes: dict[str, tuple[int, int]]
+
+
+def refuse_weights(graph: Graph, device: DeviceSpec, options: CompileOptions) -> None:
+    """Raises `PlacementError` where the weights of products and convolutions alone are more bytes than all DRAM of a
+    device, each counted once and without padding, before anything copies them. Those of other ops may be the host's;
+    where rules of formats (`precision`) or the host's ops (`cpu_fallback_ops`) make them fewer, they are counted when
+    they are placed."""
+    if options.precision or not {"embedding"}.issuperset(options.cpu_fallback_ops):
+        return
+    sizes: dict[str, int] = {}
+    for node in graph.ops:
+        stored = [leaf for leaf in map(graph.__getitem__, node.sources) if leaf.kind in _STORED]
+        if node.op is not None and node.op.type in _PRODUCTS and 0 < len(stored) < len(node.inputs):
+            for leaf in stored:
+                df = leaf.df or options.data_format
+                sizes[leaf.name] = math.prod(leaf.shape) * tile_bytes(df) // (TILE * TILE)
+    total = sum(sizes.values())
+    room = len(device.chips) * sum(device.dram_end(c) - device.dram_start(c) for c in range(device.dram_channels))
+    if total <= room:
+        return
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:_LARGEST_WEIGHTS]
+    fix = "a smaller data format (default_df_override), fewer layers, or a device of more chips"
+    raise PlacementError(
+        f"the weights of {graph.name!r} are {total:,} bytes in {options.data_format.name}; the DRAM of {device.name} "
+        f"has {room:,}",
+        [Diagnostic("error", graph[n].where, "dram-full", f"{n!r} has {sizes[n]:,} bytes", fix) for n in largest],
+    )
+
+
+_STORED = (NodeKind.PARAMETER, NodeKind.CONSTANT)
+_PRODUCTS = ("matmul", "conv2d", "conv2d_transpose")
+_LARGEST_WEIGHTS = 4
+"""Weights that a refusal names, at most."""
 
 
 class _Channel:
