@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
 import shlex
 import sys
 import time
@@ -11,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tbuda_lab.cli.diff import percentage
 from tbuda_lab.cli.target import load_target, read_settings
-from tbuda_lab.core.errors import Cancelled, InputError, quantity
+from tbuda_lab.core.errors import Cancelled, InputError, OutputError, not_supported, quantity
+from tbuda_lab.core.files import check_writable
 
 if TYPE_CHECKING:
     from tbuda_lab.core.explore import Trial
@@ -117,6 +120,7 @@ def run_explore(arguments: argparse.Namespace) -> int:
 
     if arguments.fail_if_slower is not None and arguments.check is None:
         raise InputError("--fail-if-slower needs --check DIR: the exploration to compare with")
+    files = _refuse_outputs(arguments)
     before = None
     if arguments.check is not None:  # before anything is compiled
         from tbuda_lab.core.explore import read
@@ -125,8 +129,10 @@ def run_explore(arguments: argparse.Namespace) -> int:
     exploration = _open(arguments)
     if before is not None:
         _refuse_other_model(exploration, before, arguments.check)
-    exploration.on_change(_tell())
     try:
+        for path in files:  # those in its own folder, which is there now
+            check_writable(path)
+        exploration.on_change(_tell())
         exploration.run()
     except KeyboardInterrupt:
         raise Cancelled(f"interrupted; `tbuda explore {exploration.folder}` goes on") from None
@@ -145,6 +151,35 @@ def run_explore(arguments: argparse.Namespace) -> int:
     print(table(exploration, arguments.keep_old))
     slower = _check(exploration, before, arguments) if before is not None else False
     return int(slower or has_crash(exploration.trials))
+
+
+def _refuse_outputs(arguments: argparse.Namespace) -> list[Path]:
+    """Raises `OutputError` for results that cannot be written where they are asked for, before any work. Gives the
+    files that are to lie in the exploration's own folder, which may not be there yet."""
+    from tbuda_lab.core.explore.store import OWN_FILES
+
+    folder = Path(os.path.realpath(arguments.target if arguments.out is None else arguments.out))
+    if arguments.out is not None:
+        above = next(p for p in (folder, *folder.parents) if p.exists())
+        if not above.is_dir():
+            raise OutputError(f"cannot write {arguments.out}: {above} is a file; give a folder")
+        if not os.access(above, os.W_OK):
+            raise OutputError(f"cannot write {arguments.out}: permission denied; give a folder that is writable")
+    if arguments.parquet is not None and importlib.util.find_spec("pyarrow") is None:
+        raise not_supported("parquet without pyarrow", "install tbuda-lab[parquet], or write CSV")
+    given = [path for path in (arguments.csv, arguments.parquet, arguments.html) if path is not None]
+    real = [Path(os.path.realpath(path)) for path in given]
+    if len(set(real)) < len(real):
+        raise OutputError("--csv, --parquet and --html name the same file: give each one of its own")
+    inside = []
+    for path, at in zip(given, real, strict=True):
+        if at.parent == folder and at.name in OWN_FILES:
+            raise OutputError(f"cannot write {path}: the exploration itself lies there; give another name")
+        if at.parent == folder and not folder.exists():
+            inside.append(path)
+        else:
+            check_writable(path)
+    return inside
 
 
 def _open(arguments: argparse.Namespace) -> Explore:

@@ -46,6 +46,44 @@ def test_a_command_that_is_wrong_writes_nothing(case: str, tmp_path: Path, capsy
     assert not (tmp_path / "out" / "explore.jsonl").exists()
 
 
+UNWRITABLE = {
+    "csv of no folder": ("--csv {at}/none/a.csv", "none/a.csv"),
+    "html in a file": ("--html {at}/a_file/a.html", "a.html"),
+    "csv is a folder": ("--csv {at}", "it is a folder"),
+    "parquet of no folder": ("--parquet {at}/none/a.parquet", "parquet"),
+    "one file twice": ("--csv {at}/a --html {at}/a", "give each one of its own"),
+    "its own file": ("--csv {at}/out/explore.jsonl", "the exploration itself lies there"),
+    "its own graph": ("--html {at}/out/graph.txt", "the exploration itself lies there"),
+    "out is a file": ("--out {at}/a_file", "is a file"),
+    "out in a file": ("--out {at}/a_file/deep/out", "is a file"),
+}
+
+
+@pytest.mark.parametrize("case", UNWRITABLE)
+def test_results_that_cannot_be_written_are_refused_before_the_model_is_opened(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, message = UNWRITABLE[case]
+    (tmp_path / "a_file").write_text("kept")
+    model = tmp_path / "model.py"
+    model.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()")
+    given = words.format(at=tmp_path).split()
+    out = [] if "--out" in given else ["--out", str(tmp_path / "out")]
+    before = contents(tmp_path)
+    assert main(["explore", f"{model}:make", "--batches", "1", *out, *given]) == 1
+    error = capsys.readouterr().err.strip()
+    assert message in error and error.count("\n") == 0
+    assert contents(tmp_path) == before and not (tmp_path / "out").exists()
+
+
+def test_results_may_lie_in_the_folder_that_is_made(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert (
+        main(["explore", tiny_model(tmp_path), "--batches", "1", "--out", str(out), "--csv", str(out / "a.csv")]) == 0
+    )
+    assert (out / "a.csv").read_text().count("\n") == 2
+
+
 def test_a_folder_that_is_not_there_is_no_empty_space(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", "build/nowhere"]) == 1
     error = capsys.readouterr().err.strip()

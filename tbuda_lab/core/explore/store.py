@@ -20,7 +20,9 @@ from tbuda_lab.core.explore.trial import Trial, trial_of, version
 from tbuda_lab.core.files import atomic_text, bounded_bytes, json_map, make_folder, parse_json
 
 FORMAT = "tbuda-explore 1"
-FILE, GRAPH, PLACEMENTS = "explore.jsonl", "graph.txt", "placements"
+FILE, GRAPH, PLACEMENTS, LOCK = "explore.jsonl", "graph.txt", "placements", ".lock"
+OWN_FILES = frozenset((FILE, GRAPH, PLACEMENTS, LOCK))
+"""What stands in the folder of an exploration by these names."""
 MAX_BYTES = 256 << 20
 IDENTITY = ("format", "model", "graph", "options", "space", "objectives", "requirements", "sampler", "seed")
 """What two runs of one exploration have alike."""
@@ -169,8 +171,8 @@ def _lock(folder: Path) -> Any:
     try:
         import fcntl
     except ImportError:  # Windows
-        return (folder / ".lock").open("ab")
-    stream = (folder / ".lock").open("ab")
+        return (folder / LOCK).open("ab")
+    stream = (folder / LOCK).open("ab")
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
