@@ -205,7 +205,7 @@ PER_CORE, KERNEL, FIRMWARE = TIMES
         (8000, 9000, 9500, 8000),
         ("", 9000, 9500, 9000),
         (0, 9000, 9500, 9000),
-        (0, 0, 9500, 9500),
+        (0, 0, 9500, None),  # of its firmware, beside one of a kernel
         ("0.0", "", "", None),
         (0, 0, 0, None),
         ("-", 9000, "", 9000),
@@ -379,7 +379,7 @@ def test_a_number_that_was_cut_is_not_read(without: str) -> None:
         if last.row == whole.row:
             assert last.time in (whole.time, None) and last.cores in (whole.cores, 0)
             assert last.call in (whole.call, 0) and last.available in (whole.available, 0)
-            assert all(a.padded == b.padded for a, b in zip(last.inputs, whole.inputs, strict=False))
+            assert all(not a.known or a.padded == b.padded for a, b in zip(last.inputs, whole.inputs, strict=False))
 
 
 ODD = [

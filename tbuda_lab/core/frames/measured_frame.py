@@ -82,7 +82,7 @@ def _rows(
     guesses: list[Estimate | None] = [None] * len(ops)
     bounds: list[dict[str, float]] = [{}] * len(ops)
     for at, op in enumerate(ops):
-        if machine is not None and op.inputs:
+        if machine is not None and op.sized:
             work = features(op, machine)
             bounds[at] = bounds_of(op, machine, work)
             guesses[at] = table.estimate(op, machine, work) if op.cores else None

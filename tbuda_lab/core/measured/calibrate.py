@@ -115,7 +115,7 @@ def runs_of(profile: MeasuredProfile) -> list[_Run]:
     machine = profile_machine(profile)
     by_op: dict[tuple[object, ...], list[MeasuredOp]] = {}
     for op in profile.ops:
-        if op.time and not op.outlier and op.inputs and op.cores:
+        if op.time and not op.outlier and op.sized and op.cores:
             memory = tuple(t.memory for t in (*op.inputs, *op.outputs))
             by_op.setdefault((op.signature, op.cores, op.fidelity, memory), []).append(op)
     return [
@@ -135,7 +135,7 @@ def _left_out(profiles: Sequence[MeasuredProfile], runs: Sequence[Sequence[_Run]
         machine = profile_machine(profiles[k])
         by_key = {(run.keys, run.row.tobytes()): run for run in mine}
         for op in profiles[k].ops:
-            if not (op.time and not op.outlier and op.inputs and op.cores):
+            if not (op.time and not op.outlier and op.sized and op.cores):
                 continue
             row = features(op, machine)
             keys = kernel_keys(op)

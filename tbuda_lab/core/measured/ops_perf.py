@@ -23,6 +23,7 @@ from tbuda_lab.core.measured.op_codes import kind_of
 from tbuda_lab.core.measured.profile import (
     INCOMPLETE,
     OUTLIER_NS,
+    UNKNOWN,
     MeasuredOp,
     MeasuredProfile,
     MeasuredTensor,
@@ -36,11 +37,14 @@ LONGEST_LINE = 16 << 20
 MOST_FINDINGS = 200
 CODE = "OP CODE"
 ARCH = "DEVICE ARCH"
-TIMES = ("DEVICE KERNEL DURATION PER CORE MAX [ns]", "DEVICE KERNEL DURATION [ns]", "DEVICE FW DURATION [ns]")
-"""Columns of an op's time, the first that is more than 0 counts."""
+FIRMWARE = "DEVICE FW DURATION [ns]"
+TIMES = ("DEVICE KERNEL DURATION PER CORE MAX [ns]", "DEVICE KERNEL DURATION [ns]", FIRMWARE)
+"""Columns of an op's time, the first that is more than 0 counts; that of the firmware where no op has another."""
 MOST_ABOVE = 20
 """Lines of a title that may stand above the names of the columns."""
 _DIMS = "WZYX"
+_LARGEST = {"CORE COUNT": 1 << 20, "AVAILABLE WORKER CORE COUNT": 1 << 20, "DEVICE ID": 1 << 20}
+"""Whole numbers beyond which a cell is none of its column."""
 _EXTENT = re.compile(r"\s*(\d{1,10})(?:\.0*)?\s*(?:\[\s*(\d{1,10})(?:\.0*)?\s*\])?\s*")
 _LONGEST_SIZE = 80
 _HOST = ("cpu", "fallback", "host")
@@ -90,6 +94,7 @@ class _Columns:
     at: Mapping[str, int]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    twice: tuple[tuple[int, int], ...] = ()  # places of columns of one name
 
 
 class _Reader:
@@ -104,7 +109,10 @@ class _Reader:
         self.header: tuple[str, ...] = ()
         self.rows = 0
         self.host_ops = 0
-        self.clocks: set[str] = set()
+        self.clocks: list[str] = []  # by op the column of its time, "" for none
+        self._device = 0  # of the last row that says it
+        self._deviceless: list[int] = []  # rows
+        self._empty: list[tuple[int, str]] = []  # row and operand
         self._section = ""
         self._whole = True
         self._cut = False  # the last row
@@ -160,6 +168,9 @@ class _Reader:
                 return
             if columns is None:
                 columns = self._columns(cells)
+            elif _is_header(cells):
+                if not self._second_header(cells, number):
+                    return
             elif any(cells):
                 if len(self.ops) >= MOST_ROWS:
                     self.note(
@@ -180,7 +191,30 @@ class _Reader:
                     text = f"the file ends within {self.header[-1]}, without an end of the line: {cells[-1][:40]!r}"
                     self.note(number, "profile-row", text, "the number is left out; end the line if it is whole")
                     cells[-1] = ""
+                self._need_alike(cells, number, columns)
                 self._row(cells, number, columns)
+
+    def _second_header(self, cells: Sequence[str], row: int) -> bool:
+        """Whether what follows is of the same columns."""
+        same = tuple(c.strip() for c in cells) == self.header
+        follows = (
+            "what follows counts as one run with what stands above" if same else "it and what follows are left out"
+        )
+        columns = "" if same else ", of other columns"
+        self.note(
+            row, "profile-row", f"a second header at row {row}{columns}: two files in one? {follows}", "part them"
+        )
+        return same
+
+    def _need_alike(self, cells: Sequence[str], row: int, columns: _Columns) -> None:
+        """Raises `InputError` where columns of one name differ: which of them is right nothing says."""
+        for first, second in columns.twice:
+            pair = [cells[k].strip() if k < len(cells) else "" for k in (first, second)]
+            if pair[0] != pair[1]:
+                raise InputError(
+                    f"{self.name}, row {row}: {self.header[first]!r} stands twice, as columns {first + 1} and "
+                    f"{second + 1}, with {pair[0][:40]!r} and {pair[1][:40]!r}; take one of them out"
+                )
 
     def _columns(self, cells: list[str]) -> _Columns:
         header = tuple(c.strip() for c in cells)
@@ -194,13 +228,18 @@ class _Reader:
                 f"{self.name}, row 1: a profile has the columns {wanted}; here are "
                 f"{', '.join(map(repr, header[:6]))}{', ...' if len(header) > 6 else ''}"
             )
-        tensors = [(m.group(1), m.group(2)) for h in header if (m := re.match(r"(INPUT|OUTPUT)_(\d{1,2})_X", h))]
-        names = list(dict.fromkeys(tensors))
-        return _Columns(
-            at,
-            tuple(f"INPUT_{n}" for kind, n in names if kind == "INPUT"),
-            tuple(f"OUTPUT_{n}" for kind, n in names if kind == "OUTPUT"),
-        )
+        twice = [(at[name], k) for k, name in enumerate(header) if name and at[name] != k]
+        for first, second in twice:
+            text = f"{header[first]!r} stands twice, as columns {first + 1} and {second + 1}, with the same cells"
+            self.note(1, "profile-column", text, "read once", "note")
+
+        def operands(kind: str) -> tuple[str, ...]:
+            """All up to the last that has a column, so that each keeps its place."""
+            column = re.compile(rf"{kind}_(\d{{1,2}})_[{_DIMS}](?:_PAD|$)")
+            numbers = [int(m.group(1)) for h in header if (m := column.match(h))]
+            return tuple(f"{kind}_{n}" for n in range(max(numbers, default=-1) + 1))
+
+        return _Columns(at, operands("INPUT"), operands("OUTPUT"), tuple(twice))
 
     def _note_length(self, cells: Sequence[str], row: int) -> None:
         if len(cells) < len(self.header):
@@ -227,7 +266,11 @@ class _Reader:
             self.host_ops += 1
             return
         clock, time = next(((name, t) for name in TIMES if (t := number.maybe(name))), ("", None))
-        self.clocks |= {clock} - {""}
+        self.clocks.append(clock)
+        device = number.whole("DEVICE ID", "profile-device", "the op counts to the device of the row before")
+        if device is None and not cell("DEVICE ID") and len(cells) >= len(self.header):
+            self._deviceless.append(row)
+        self._device = self._device if device is None else device
         if time is None:
             self.note(row, "profile-time", f"{code[:60]} has no time", "it is left out of sums")
         outlier = time is not None and time > OUTLIER_NS
@@ -251,10 +294,10 @@ class _Reader:
                 kind_of(stem),
                 row,
                 time,
-                int(number.of("DEVICE ID")),
+                self._device,
                 number.of("OP TO OP LATENCY [ns]"),
-                int(number.of("CORE COUNT")),
-                int(number.of("AVAILABLE WORKER CORE COUNT")),
+                number.whole("CORE COUNT") or 0,
+                number.whole("AVAILABLE WORKER CORE COUNT") or 0,
                 cell("MATH FIDELITY")[:10],
                 self._tensors(columns.inputs, cell, row),
                 self._tensors(columns.outputs, cell, row),
@@ -262,7 +305,7 @@ class _Reader:
                 number.of("PM COMPUTE [ns]"),
                 number.of("PM BANDWIDTH [ns]"),
                 self._section,
-                int(number.of("GLOBAL CALL COUNT")),
+                number.whole("GLOBAL CALL COUNT") or 0,
                 cell("METAL TRACE ID")[:40],
                 cell("METAL TRACE REPLAY SESSION ID")[:40],
                 outlier=outlier,
@@ -281,23 +324,51 @@ class _Reader:
 
     def _tensors(self, names: tuple[str, ...], cell: Callable[[str], str], row: int) -> tuple[MeasuredTensor, ...]:
         tensors: list[MeasuredTensor] = []
-        for name in names:
+        for at, name in enumerate(names):
             texts = [(cell(f"{name}_{d}_PAD[LOGICAL]") or cell(f"{name}_{d}"))[:_LONGEST_SIZE] for d in _DIMS]
             if not any(texts):
                 continue
             words = (cell(f"{name}_LAYOUT")[:20], cell(f"{name}_DATATYPE")[:20], cell(f"{name}_MEMORY")[:60])
-            tensor = self._once((*texts, *words), _tensor)
-            if isinstance(tensor, str):
-                self.note(row, "profile-shape", f"{name}: {tensor[:40]!r} is no size", "its shape is left out")
-            else:
-                tensors.append(tensor)
+            while len(tensors) < at:
+                text = f"{names[len(tensors)]} has no size, and {name} has one"
+                self.note(row, "profile-shape", text, "its shape counts as unknown")
+                tensors.append(UNKNOWN)
+            tensor, bad = self._once((*texts, *words), _tensor)
+            if bad:
+                self.note(row, "profile-shape", f"{name}_{bad}", "its shape counts as unknown")
+            elif not tensor.elements:
+                self._empty.append((row, name))
+            tensors.append(tensor)
         return self._once(tuple(tensors), tuple)  # type: ignore[no-any-return]
+
+    def _note_clocks(self) -> None:
+        """Firmware takes longer than its kernel: where others have the time of their kernel that of a firmware is none
+        of theirs."""
+        of_kernels = [name for name in TIMES if name != FIRMWARE and name in self.clocks]
+        if not of_kernels:
+            return
+        for at, clock in enumerate(self.clocks):
+            if clock == FIRMWARE:
+                op = self.ops[at]
+                text = f"{op.code[:60]} has a time of {FIRMWARE!r} alone, others of {of_kernels[0]!r}"
+                self.note(op.row, "profile-time", text, "it is left out of sums")
+                self.ops[at] = dataclasses.replace(op, time=None, outlier=False)
+                self.clocks[at] = ""
 
     def profile(self) -> MeasuredProfile:
         if not self.header:
             raise InputError(f"{self.name}, row 1: the file is empty; a profile begins with the names of its columns")
         if not self.ops:
             raise InputError(f"{self.name}: it has columns and no op", self.findings)
+        self._note_clocks()
+        if self._deviceless and len(self._deviceless) < len(self.ops) and "DEVICE ID" in self.header:
+            text = f"{quantity(len(self._deviceless), 'op')} without a DEVICE ID"
+            fix = "counted to the device of the row before"
+            self.note(self._deviceless[0], "profile-device", text, fix)
+        if self._empty:
+            row, name = self._empty[0]
+            text = f"{name} has no element{f', nor have {len(self._empty) - 1} more' if self._empty[1:] else ''}"
+            self.note(row, "profile-empty", text, severity="note")
         if self.left_out:
             more = f"and {self.left_out} more like these"
             self.findings.append(Diagnostic("warning", self.name, "profile-more", more))
@@ -336,14 +407,26 @@ def _time_column(cells: Sequence[str], columns: _Columns) -> int | None:
     return next((k for k in places if k < len(cells) and cells[k].strip(" -0.")), None)
 
 
-def _tensor(cells: Sequence[str]) -> MeasuredTensor | str:
-    """Of four sizes, layout, format and memory; a size that is none is given back."""
+def _is_header(cells: Sequence[str]) -> bool:
+    """Whether a row is that of the names of a file's columns."""
+    names = {c.strip() for c in cells}
+    return CODE in names and any(name in names for name in ("OP TYPE", *TIMES))
+
+
+def _tensor(cells: Sequence[str]) -> tuple[MeasuredTensor, str]:
+    """Of four sizes, layout, format and memory; and which size is none, with why, "" where all are."""
     *texts, layout, datatype, memory = cells
-    found = [_EXTENT.fullmatch(text) if len(text) < _LONGEST_SIZE else None for text in texts]
-    sizes = [(int(m.group(2) or m.group(1)), int(m.group(1))) for m in found if m]
-    if len(sizes) < len(texts):
-        return next(t for t, m in zip(texts, found, strict=True) if not m)
-    return MeasuredTensor(tuple(s for s, _ in sizes), tuple(p for _, p in sizes), layout, datatype, memory)
+    sizes: list[tuple[int, int]] = []
+    for name, text in zip(_DIMS, texts, strict=True):
+        found = _EXTENT.fullmatch(text) if len(text) < _LONGEST_SIZE else None
+        padded, logical = (int(found.group(1)), int(found.group(2) or found.group(1))) if found else (0, 0)
+        if not found or logical > padded or (padded and not logical):
+            why = "is no size" if not found else "has more elements than it stores" if logical else "stores no element"
+            return dataclasses.replace(
+                UNKNOWN, layout=layout, datatype=datatype, memory=memory
+            ), f"{name}: {text[:40]!r} {why}"
+        sizes.append((logical, padded))
+    return MeasuredTensor(tuple(s for s, _ in sizes), tuple(p for _, p in sizes), layout, datatype, memory), ""
 
 
 class _Numbers:
@@ -368,6 +451,20 @@ class _Numbers:
             )
             return None
         return value
+
+    def whole(self, name: str, rule: str = "profile-number", fix: str = "the cell is taken for empty") -> int | None:
+        """A number of cores, of a device, of a call; `rule` and `fix`: of the finding where it is none."""
+        text = self.cell(name)
+        if text in ("", "-"):
+            return None
+        try:
+            value = math.nan if "_" in text else float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= _LARGEST.get(name, 1 << 53) or value != int(value):
+            self.reader.note(self.row, rule, f"{name}: {text[:40]!r} is no whole number of it", fix)
+            return None
+        return int(value)
 
     def of(self, name: str) -> float:
         return self.maybe(name) or 0.0

@@ -112,13 +112,13 @@ def _row(
     bounds: dict[str, float] = {}
     ttnn, why = 0.0, ""
     for source in sources:
-        if source in ran:
-            op = ran[source][0]
+        op = ran[source][0] if source in ran else None
+        if op is not None and not op.unread:
             work = features(op, machine)
             guess = kernels.estimate(op, machine, work)
             for key, value in bounds_of(op, machine, work).items():
                 bounds[key] = bounds.get(key, 0.0) + value * share[source]
-        elif source in guesses and not have:
+        elif source in guesses and (op is not None or not have):
             guess = guesses[source]
         else:
             continue

@@ -40,13 +40,15 @@ ARCH_DRAM = {"wormhole_b0": 200.0, "blackhole": 400.0, "grayskull": 100.0}
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredTensor:
-    """An operand or result. shape: logical, (w, z, y, x); padded: as it is stored; memory: as the file says it."""
+    """An operand or result. shape: logical, (w, z, y, x); padded: as it is stored; memory: as the file says it; known:
+    False where the file has no size that can be read, and all sizes are 0."""
 
     shape: tuple[int, ...]
     padded: tuple[int, ...]
     layout: str = ""
     datatype: str = ""
     memory: str = ""
+    known: bool = True
 
     @property
     def elements(self) -> int:
@@ -71,6 +73,10 @@ class MeasuredTensor:
     @property
     def sharded(self) -> bool:
         return "SHARDED" in self.memory
+
+
+UNKNOWN = MeasuredTensor((0,) * 4, (0,) * 4, known=False)
+"""Stands where an operand's size cannot be read, so that those behind it keep their places."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +117,16 @@ class MeasuredOp:
         return group_of(self.kind)
 
     @property
+    def sized(self) -> bool:
+        """Whether it has operands, and all their sizes and those of its results are known."""
+        return bool(self.inputs) and not self.unread
+
+    @property
+    def unread(self) -> bool:
+        """Whether a size of an operand or result could not be read."""
+        return any(not t.known for t in (*self.inputs, *self.outputs))
+
+    @property
     def fact(self) -> dict[str, str]:
         return dict(self.facts)
 
@@ -137,6 +153,8 @@ class MeasuredOp:
 
 
 def _shape_text(tensor: MeasuredTensor) -> str:
+    if not tensor.known:
+        return "?"
     shape = list(tensor.shape)
     while len(shape) > 2 and shape[0] == 1:
         shape = shape[1:]

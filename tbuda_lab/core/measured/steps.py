@@ -143,11 +143,13 @@ def profile_steps(ops: Sequence[MeasuredOp]) -> list[Step]:
     """The same of a profile's ops."""
     steps = []
     for op in ops:
-        shape = op.outputs[0].shape if op.outputs else op.inputs[0].shape if op.inputs else ()
-        inner = op.inputs[0].shape[-1] if op.kind == "matmul" and op.inputs else 0
-        if op.kind == "conv" and len(op.inputs) > 1:
-            inner = op.inputs[1].shape[-2]
-        known = op.kind in ("matmul", "conv") and op.inputs and op.outputs
+        of = op.outputs[0] if op.outputs else op.inputs[0] if op.inputs else None
+        shape = of.shape if of is not None else ()
+        summed = op.inputs[:1] if op.kind == "matmul" else op.inputs[1:2] if op.kind == "conv" else ()
+        inner = summed[0].shape[-1 if op.kind == "matmul" else -2] if summed else 0
+        if any(not t.known for t in (of, *summed) if t is not None):
+            shape, inner = (), 0  # as of a profile without sizes
+        known = op.kind in ("matmul", "conv") and op.sized and op.outputs
         weights = (inner if op.kind == "matmul" else 0, shape[-1]) if known else ()
         steps.append(Step(op.name, op.kind, _core(shape), inner, op.section, weights))
     return steps
