@@ -579,6 +579,50 @@ def test_each_moment_of_a_thread_counts_once(case: str, tmp_path: Path) -> None:
     assert bool(left_out) == bool(profile.findings) and {f.severity for f in profile.findings} <= {"note"}
 
 
+def end_of(name: str, at: float, **more: Any) -> dict[str, Any]:
+    return ends(at) | {"name": name} | more
+
+
+UNPAIRED = {  # events: ops with their times, and events that are told
+    "no name": ([span("mm", 0, 5), {**span("", 6, 9)}, {**span("x", 6, 9), "name": None}], ["mm 5"], [2, 3]),
+    "a name that is no text": ([span("mm", 0, 5), {**span("x", 6, 9), "name": 7}], ["mm 5"], [2]),
+    "a begin without a name": ([span("mm", 0, 5), begins("", 6), ends(8)], ["mm 5"], [2]),
+    "an end that names nothing": ([begins("mm", 0), ends(5)], ["mm 5"], []),
+    "an end without a begin": ([span("mm", 0, 5), end_of("add", 9)], ["mm 5"], [2]),
+    "an end in another thread": ([span("mm", 0, 5), begins("add", 6), end_of("add", 9, tid=2)], ["mm 5"], [3, 2]),
+    "an end in another process": ([span("mm", 0, 5), begins("add", 6), end_of("add", 9, pid=2)], ["mm 5"], [3, 2]),
+    "an end above its begin": ([end_of("mm", 5), begins("mm", 0)], ["mm 5"], []),
+    "an end before its begin": ([begins("mm", 10), end_of("mm", 3), span("add", 20, 5)], ["add 5"], [2, 1]),
+    "an end at its begin": ([begins("mm", 3), end_of("mm", 3), span("add", 20, 5)], ["mm 0", "add 5"], []),
+    "across each other": (
+        [begins("mm", 0), begins("add", 1), end_of("mm", 9), end_of("add", 12)],
+        ["mm 9"],
+        [2, 4],
+    ),
+    "an end of another name": ([begins("mm", 0), end_of("add", 9), span("add", 20, 5)], ["add 5"], [2, 1]),
+    "a begin that is no op": (
+        [begins("layer", 0), begins("wait", 1) | {"cat": "wait"}, ends(4), begins("mm", 5), ends(8), ends(9)],
+        ["mm 3"],
+        [],
+    ),
+    "asynchronous": (
+        [span("mm", 0, 5), {**begins("add", 6), "ph": "b", "id": 1}, {**ends(9), "ph": "e", "id": 1}],
+        ["mm 5"],
+        [2],
+    ),
+    "asynchronous, of old": ([span("mm", 0, 5), {**begins("add", 6), "ph": "S", "id": 1}], ["mm 5"], [2]),
+}
+
+
+@pytest.mark.parametrize("case", UNPAIRED)
+def test_events_that_are_no_whole_span_are_told_and_no_op(case: str, tmp_path: Path) -> None:
+    events, ops, told = UNPAIRED[case]
+    (tmp_path / "t.json").write_text(json.dumps(events))
+    profile = read_profile(tmp_path / "t.json")
+    assert [f"{o.code} {o.time / 1000:g}" for o in profile.ops] == ops
+    assert [f.where for f in profile.gaps] == [f"t.json, event {k}" for k in told]
+
+
 EVENTS = [span("mm", 10 * k, 5, args={"of": "a\u00fcb", "list": [1, {"deep": [2]}]}) for k in range(4)]
 
 

@@ -35,6 +35,8 @@ _ON_CARD = ("kernel", "gpu_memcpy", "gpu_memset")
 _MOST_DIMS = 16
 _MOST_US = 1e15
 """Beyond this a number is no time: 30 years."""
+_ASYNCHRONOUS = ("b", "e", "S", "F")
+"""Phases of spans that are paired by their id and may lie across each other: not read."""
 _NOT_OPS = ("epoch", "wait", "__metadata", "user_annotation")
 
 
@@ -201,41 +203,61 @@ def _innermost(lane: list[_Span]) -> list[_Span]:
     ]
 
 
-def _spans(events: Iterable[Any], name: str, findings: list[Diagnostic]) -> Iterable[_Span]:
-    open_: dict[tuple[str, str], list[_Span]] = {}
-    processes: dict[str, int] = {}  # a process may be a name
-    for at, event in enumerate(events):
-        if not isinstance(event, dict) or event.get("ph") not in ("X", "B", "E"):
+def _spans(events: Sequence[Any], name: str, findings: list[Diagnostic]) -> Iterable[_Span]:
+    """Complete events, and pairs of begin and end by their times, for a file need not be in the order of these."""
+
+    def lost(event: int, text: str) -> None:
+        findings.append(Diagnostic("warning", f"{name}, event {event}", "profile-event", f"{text}; it is left out"))
+
+    timed: list[tuple[float, int, dict[str, Any]]] = []
+    pairs_by_id: list[int] = []
+    for number, event in enumerate(events, 1):
+        phase = event.get("ph") if isinstance(event, dict) else None
+        if phase in _ASYNCHRONOUS:
+            pairs_by_id.append(number)
+        if phase not in ("X", "B", "E"):
             continue
         begin, duration = _number(event.get("ts")), _number(event.get("dur"))
-        found = event.get("args")
-        args: dict[str, Any] = found if isinstance(found, dict) else {}
-        title = _plain(event.get("name", ""))
+        if begin is None or (phase == "X" and (duration is None or duration < 0)):
+            lost(number, "it has no time that is a number")
+        else:
+            timed.append((begin, number, event))
+    if pairs_by_id:
+        text = f"{quantity(len(pairs_by_id), 'event')} of asynchronous spans ({', '.join(_ASYNCHRONOUS)}) from here on"
+        lost(pairs_by_id[0], text)
+    open_: dict[tuple[str, str], list[tuple[_Span, bool]]] = {}
+    processes: dict[str, int] = {}  # a process may be a name
+    for begin, number, event in sorted(timed, key=lambda one: one[:2]):
         lane = (str(event.get("pid")), str(event.get("tid")))
         process = processes.setdefault(lane[0], event["pid"] if type(event.get("pid")) is int else len(processes))
-        if begin is None or (event["ph"] == "X" and (duration is None or duration < 0)):
-            findings.append(
-                Diagnostic(
-                    "warning",
-                    f"{name}, event {at + 1}",
-                    "profile-event",
-                    "it has no time that is a number; it is left out",
-                )
-            )
-        elif str(event.get("cat", "")) in _NOT_OPS:
+        title = _plain(event["name"]) if isinstance(event.get("name"), str) else ""
+        category = str(event.get("cat", ""))
+        found = event.get("args")
+        args: dict[str, Any] = found if isinstance(found, dict) else {}
+        span = _Span(begin, 0.0, title, process, args, number, lane, category.lower() in _ON_CARD)
+        if event["ph"] == "B":
+            open_.setdefault(lane, []).append((span, category not in _NOT_OPS))
             continue
-        elif event["ph"] == "X":
-            assert duration is not None
-            on_card = str(event.get("cat", "")).lower() in _ON_CARD
-            yield _Span(begin, duration, title, process, args, at + 1, lane, on_card)
-        elif event["ph"] == "B":
-            open_.setdefault(lane, []).append(_Span(begin, 0.0, title, process, args, at + 1, lane))
-        elif open_.get(lane):
-            span = open_[lane].pop()
-            yield span._replace(duration=max(0.0, begin - span.begin))
-    for span in (s for spans in open_.values() for s in spans):
-        where = f"{name}, event {span.event}"
-        findings.append(Diagnostic("warning", where, "profile-event", f"{span.name[:60]} has no end; it is left out"))
+        is_op = category not in _NOT_OPS
+        if event["ph"] == "X":
+            span = span._replace(duration=float(event["dur"]))
+        else:
+            begun = open_.get(lane, [])
+            named = [k for k, (s, _) in enumerate(begun) if not title or s.name == title]
+            if not named:
+                lost(number, f"it ends {title[:60] or 'a span'}, which has not begun")
+                continue
+            for inner, _ in begun[named[-1] + 1 :]:
+                lost(inner.event, f"{inner.name[:60] or 'a span'} goes on when {title[:60]} around it ends")
+            span, is_op = begun[named[-1]]
+            span = span._replace(duration=begin - span.begin)
+            del begun[named[-1] :]
+        if is_op and not span.name:
+            lost(span.event, "it has no name")
+        elif is_op:
+            yield span
+    for span, _ in (one for begun in open_.values() for one in begun):
+        lost(span.event, f"{span.name[:60] or 'a span'} has no end")
 
 
 def _plain(name: Any) -> str:
