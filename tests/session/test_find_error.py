@@ -372,6 +372,14 @@ def test_values_of_a_whole_batch_are_judged_by_what_formats_explain(factor: floa
         ({"0.matmull": np.ones((1, 128))}, "near: 0.matmul"),
         ({"0.matmul": np.ones((5, 7))}, r"has the shape \(5, 7\); the op has \(1, 128\)"),
         ({"0.matmul": None}, "no real numbers"),
+        ({"0.matmul": np.ones((128, 1))}, r"\(128, 1\); the op has \(1, 128\).* no other layout"),
+        ({"0.matmul": np.ones((2, 64))}, r"has the shape \(2, 64\)"),
+        ({"0.matmul": np.ones((1, 1, 64, 2))}, r"has the shape \(1, 1, 64, 2\)"),
+        ({"0.matmul": np.ones((32, 128, 1))}, r"has the shape \(32, 128, 1\)"),
+        ({"0.matmul": np.ones((32, 8, 16))}, r"has the shape \(32, 8, 16\)"),
+        ({"0.matmul": np.ones((1, 128), bool)}, "holds truth values; the op has numbers"),
+        ({"0.matmul": torch.ones(1, 128, dtype=torch.bool)}, "holds truth values; the op has numbers"),
+        ({"0.matmul": [[True] + [1.0] * 127]}, "a truth value stands among its numbers"),
         ({"0.matmul": np.ones((1, 128), np.complex64)}, "no real numbers"),
         (5, "not int"),
         ([1], "not list"),
@@ -381,6 +389,25 @@ def test_values_that_no_op_has_are_refused(goldens: Any, text: str) -> None:
     session, _ = two_layers()
     with pytest.raises(InputError, match=text):
         session.find_error(goldens=goldens)
+
+
+@pytest.mark.parametrize("shape", [(128,), (1, 128), (1, 1, 128), (1, 1, 1, 128), (32, 128), (32, 1, 128)])
+def test_values_have_the_shape_of_the_op_but_for_leading_ones(shape: tuple[int, ...]) -> None:
+    session, hidden = two_layers()
+    values = hidden[: shape[0] if shape[0] == 32 else 1].reshape(shape)
+    assert session.find_error(goldens={"0.matmul": values}).right
+
+
+def test_truth_values_are_those_of_an_op_that_compares() -> None:
+    class Above(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * (x > 0.5)
+
+    x = torch.linspace(-1, 1, 32 * 32).reshape(1, 32, 32)
+    session = Session(Above(), (x,), "n150")
+    name = next(n.name for n in session.trace().ops if n.op.type == "greater")
+    assert session.find_error(goldens={name: x > 0.5}).right
+    assert session.find_error(goldens={name: (x <= 0.5).numpy()}).op == name
 
 
 class Masked(nn.Module):
@@ -762,6 +789,8 @@ def test_a_report_of_chisel_is_told_for_what_it_says(tmp_path: Path) -> None:
         ("x.jsonl", b'{"op":"a","golden":[1,2],"shape":[2.0]}'),
         ("x.jsonl", b'{"op":"a","golden":[],"shape":[4294967296, 4294967296]}'),
         ("x.jsonl", b'{"op":"a","golden":[1],"golden":[2]}'),
+        ("x.jsonl", b'{"op":"a","golden":[1.5, true]}'),
+        ("x.jsonl", b'{"op":"a","golden":[[1, 2], [false, 3]]}'),
         ("x.safetensors", b"123"),
         ("x.safetensors", struct.pack("<Q", 1 << 60) + b"{}"),
         ("x.safetensors", struct.pack("<Q", 2) + b"[]"),

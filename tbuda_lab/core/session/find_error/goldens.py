@@ -7,6 +7,7 @@ is told, and what to give instead.
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import math
 import struct
@@ -40,7 +41,8 @@ _VALUES = ("device", "golden", "values", "value", "data", "tensor")
 
 
 def read_goldens(goldens: str | Path | Mapping[str, Any] | None) -> dict[str, np.ndarray]:
-    """Values by op. Raises `InputError` naming the file, and its line where there is one, or where there are none."""
+    """Values by op, float32 or truth values. Raises `InputError` naming the file, and its line where there is one, or
+    where there are none."""
     if goldens is None:
         return {}
     if isinstance(goldens, Mapping):
@@ -54,23 +56,36 @@ def read_goldens(goldens: str | Path | Mapping[str, Any] | None) -> dict[str, np
     return values
 
 
-def of_elements(goldens: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    """Values in the shapes that ops have. Those of a batch, along dim 0, are cut to its first element, which is what a
-    graph holds. Raises `InputError` for a name that no op has, or values that are not as many."""
+def of_elements(goldens: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Values, float32, in the shapes that ops have. Those of a batch, along dim 0, are cut to its first element, which
+    is what a graph holds; leading ones may be more or fewer, and values in one row are taken in the op's order. values:
+    tensors by op; where they are 0 and 1 alone truth values are taken, too. Raises `InputError` for a name that no op
+    has, values of another shape, even of as many, and truth values for an op of numbers."""
     known = {}
     for name, value in goldens.items():
-        if name not in shapes:
-            near = difflib.get_close_matches(name, shapes, 3, 0.5)
+        if name not in values:
+            near = difflib.get_close_matches(name, values, 3, 0.5)
             fix = f"; near: {', '.join(near)}" if near else ""
             raise InputError(f"golden {name!r}: no op of the traced graph is called so{fix}")
-        shape = shapes[name]
+        own = values[name]
+        shape, given = tuple(own.shape), value.shape
         size = math.prod(shape)
         if value.size != size and value.ndim and value.shape[0] and value.size == size * value.shape[0]:
             value = value[0]
-        if value.size != size:
-            raise InputError(f"golden {name!r} has the shape {value.shape}; the op has {shape}, or a batch of that")
-        known[name] = value.reshape(shape)
+        in_a_row = value.ndim == 1 and value.size == size
+        if not in_a_row and _without_leading_ones(value.shape) != _without_leading_ones(shape):
+            raise InputError(
+                f"golden {name!r} has the shape {given}; the op has {shape}, or a batch of that: no other layout is "
+                "taken; turn it, or give it in the op's shape"
+            )
+        if value.dtype == bool and not bool(((own == 0) | (own == 1)).all()):
+            raise InputError(f"golden {name!r} holds truth values; the op has numbers: give what it computes")
+        known[name] = value.reshape(shape).astype(np.float32)
     return known
+
+
+def _without_leading_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(itertools.dropwhile(lambda n: n == 1, shape))
 
 
 def _read_file(path: Path) -> dict[str, np.ndarray]:
@@ -85,16 +100,29 @@ def _read_file(path: Path) -> dict[str, np.ndarray]:
 
 
 def _array(value: Any, where: str) -> np.ndarray:
+    """float32, or truth values where all are."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
-        value = value if value.is_complex() else value.float().numpy()
+        value = value if value.is_complex() or str(value.dtype) == "torch.bool" else value.float()
+        value = value.numpy()
     try:
         given = np.asarray(value)
         if given.dtype.kind not in "biuf":
             raise ValueError("no real numbers")
-        return given.astype(np.float32)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: its values are no real numbers") from error
+    if given.dtype == bool:
+        return given
+    if _holds_truth(value):
+        raise InputError(f"{where}: a truth value stands among its numbers")
+    return given.astype(np.float32)
+
+
+def _holds_truth(value: Any) -> bool:
+    """Of lists in lists, as deep as an array."""
+    if isinstance(value, list | tuple):
+        return any(map(_holds_truth, value))
+    return isinstance(value, bool | np.bool_)
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:
@@ -130,7 +158,8 @@ def _tensor(entry: Any, body: memoryview, where: str) -> np.ndarray:
         array = np.frombuffer(body[begin:end], code)
         if entry["dtype"] == "BF16":
             array = (array.astype(np.uint32) << 16).view(np.float32)
-        return array.reshape(shape).astype(np.float32)
+        array = array.reshape(shape)
+        return array if array.dtype == bool else array.astype(np.float32)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{where}: not a tensor: {error}") from error
 

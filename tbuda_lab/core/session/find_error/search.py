@@ -208,7 +208,7 @@ class _Search:
     def _against_goldens(self) -> _Found | None:
         """The first op, in the graph's order, whose value from outside is off by more than formats explain."""
         run = self._traced
-        goldens = of_elements(self.goldens, {n: tuple(v.shape) for n, v in run.values.items()})
+        goldens = of_elements(self.goldens, run.values)
         lowered = self.result.lowered
         rounding = {
             traced_name(self.graph, str(lowered[o.op].attrs.get("source", o.op))): o.accumulated
