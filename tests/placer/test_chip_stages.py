@@ -212,10 +212,19 @@ def test_a_batch_is_not_slower_than_on_one_chip_or_on_several(batch: int, arch: 
     assert 0.97 * batch_cycles(chosen) <= min(batch_cycles(stages), batch_cycles(alone))
 
 
+@pytest.mark.parametrize("batch", [1, 16])
+def test_a_chip_more_costs_no_more_than_3_percent(batch: int) -> None:
+    graph = perceptron()
+    two, one = (as_chosen(graph, arch=arch, microbatch=batch) for arch in ("n300", "n150"))
+    assert 0.97 * batch_cycles(two) <= batch_cycles(one)
+
+
 def test_why_one_of_two_chips_has_all_ops_is_said_and_it_stays_so() -> None:
     graph, options = perceptron(), CompileOptions()
     outcome = as_chosen(graph)
     assert chips_in(outcome) == {0}
+    read = outcome.placement.queues["x"]  # as one chip without others reads its inputs
+    assert read.location == "host" and read.chip in load_device("n300").mmio_chips
     (note,) = [d for d in outcome.decisions.notes if d.rule == "stages"]
     alone, several = (int(n.replace(",", "")) for n in re.findall(r"[\d,]{5,}", note.message)[:2])
     assert alone == batch_cycles(outcome) < 0.97 * several

@@ -53,9 +53,10 @@ def output_on_host(node: Node, options: CompileOptions) -> bool:
     return options.output_queues_on_host and _fits_host(node, options)
 
 
-def input_on_host(node: Node, device: DeviceSpec, options: CompileOptions) -> bool:
-    """The same of an INPUT, where the device can read host memory: one chip, not grayskull."""
-    readable = device.arch != "grayskull" and len(device.chips) == 1
+def input_on_host(node: Node, device: DeviceSpec, options: CompileOptions, on_one_chip: bool = False) -> bool:
+    """The same of an INPUT, where what reads it can read host memory: one chip, not grayskull, or the one of several
+    that has all ops, which the host reaches (on_one_chip)."""
+    readable = device.arch != "grayskull" and (len(device.chips) == 1 or on_one_chip)
     return options.input_queues_on_host and readable and _fits_host(node, options)
 
 

@@ -114,6 +114,7 @@ def plan_queues(
         planned,
         least_inputs,
         problem.costs.core_loads,
+        problem.on_one_chip,
     )
 
 

@@ -207,7 +207,10 @@ def take_one_chip(state: PlacementState) -> PlacementState:
     if not _may_take_one_chip(state, context):
         return state
     several = _batch_cycles(state)
-    if several is None or least_times_from(problem)[0] * problem.options.inputs_counted > _WORTH_ONE_CHIP * several:
+    if several is None:
+        return state
+    least = least_times_from(problem.alone())[0] * problem.options.inputs_counted
+    if least > _WORTH_ONE_CHIP * several:
         return state
     try:
         alone = choose_feasible(dataclasses.replace(context, begun=None, on_one_chip=True))

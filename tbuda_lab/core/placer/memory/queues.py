@@ -73,17 +73,19 @@ class QueuePlanner:
         planned: PlannedQueues | None = None,
         input_tiles: Mapping[str, Sequence[int]] = MappingProxyType({}),
         core_loads: dict[tuple[object, ...], CoreLoad] | None = None,
+        on_one_chip: bool = False,
     ) -> None:
         """pins: by queue what is fixed of its place. preloaded: whether a candidate preloads an operand, by (table
         signature, row, port), as far as it is known; what is found is added. planned: of another placement of this
         graph. input_tiles: by op and operand the least tiles of input buffers that are asked for. core_loads: what
-        cores of ops among such neighbours take, as far as it is known; what is found is added."""
+        cores of ops among such neighbours take, as far as it is known; what is found is added. on_one_chip: whether one
+        of several chips has all ops."""
         self._preloaded = {} if preloaded is None else preloaded
         self.graph, self.models, self.placed, self.orders = graph, models, placed, orders
         self.device, self.options, self.pins = device, options, pins
         self.users = graph.users() if planned is None else planned.users
         self._core_loads = CoreLoads(graph, models, placed, orders, self.users, device, input_tiles, core_loads)
-        self.first_chip = device.chips[0]
+        self.first_chip, self.on_one_chip = device.chips[0], on_one_chip
         self.phase = phases(graph)
         self.written = writes_by_parameter(graph)
         by_epoch = sorted({(p.epoch, p.chip) for p in placed.values()})
@@ -344,7 +346,7 @@ class QueuePlanner:
     def _input(self, node: Node) -> None:
         z, rt, ct = tile_shape(node.shape)
         df = node.df or self.options.data_format
-        host = input_on_host(node, self.device, self.options)
+        host = input_on_host(node, self.device, self.options, self.on_one_chip)
         grid = (1, 1)
         if not host and rt * ct <= _SMALL_INPUT_TILES:
             grids = [self._reader_grid(r, p, matmul_columns=False) for r, p in self._readers(node.name)]

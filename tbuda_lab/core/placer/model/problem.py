@@ -111,13 +111,15 @@ class Schedule:
     read_orders: Mapping[str, str]
 
     @classmethod
-    def of(cls, graph: Graph, order: Sequence[str], device: DeviceSpec, options: CompileOptions) -> Schedule:
+    def of(
+        cls, graph: Graph, order: Sequence[str], device: DeviceSpec, options: CompileOptions, on_one_chip: bool = False
+    ) -> Schedule:
         number = {name: i for i, name in enumerate(order)}
         orders = ublock_orders(graph)
         return cls(
             tuple(order),
             number,
-            op_facts(graph, number, device, options),
+            op_facts(graph, number, device, options, on_one_chip),
             phases(graph),
             orders,
             {name: read_order(graph, orders, name) for name in order},
@@ -192,7 +194,7 @@ class Problem:
     ) -> Problem:
         """The problem of placing the ops of `order`, with what constraints ask of them. costs: of another problem for
         the same device and options; None: a new cache."""
-        schedule = Schedule.of(graph, order, device, options)
+        schedule = Schedule.of(graph, order, device, options, on_one_chip)
         deadline = None if options.time_budget is None else time.monotonic() + options.time_budget
         return cls(
             graph,
@@ -289,9 +291,13 @@ class Problem:
 
     def regraph(self, graph: Graph, models: Mapping[str, OpModels], order: Sequence[str]) -> Problem:
         """An edited copy of the graph in this order, with the same pins and breaks."""
-        schedule = Schedule.of(graph, order, self.device, self.options)
+        schedule = Schedule.of(graph, order, self.device, self.options, self.on_one_chip)
         breaks = self.breaks | first_of_each(order, schedule.phase)
         return dataclasses.replace(self, graph=graph, models=models, schedule=schedule, breaks=breaks, refusals={})
+
+    def alone(self) -> Problem:
+        """The same ops in the same order, all on one of several chips."""
+        return dataclasses.replace(self, on_one_chip=True).regraph(self.graph, self.models, self.order)
 
     def with_table(self, op: int, table: OpModels) -> Problem:
         """The same with other candidates for one op."""
@@ -432,14 +438,14 @@ class Problem:
 
 
 def op_facts(
-    graph: Graph, number: Mapping[str, int], device: DeviceSpec, options: CompileOptions
+    graph: Graph, number: Mapping[str, int], device: DeviceSpec, options: CompileOptions, on_one_chip: bool = False
 ) -> tuple[OpFacts, ...]:
-    """The facts of every op of `number`, in its order."""
+    """The facts of every op of `number`, in its order. on_one_chip: whether one of several chips has them all."""
     nodes, users = graph.nodes, graph.users()
     cut = {(node.name, port) for node in graph for port in queued_ports(node)}
 
     def place_of(node: Node) -> str:
-        return HOST if node.kind is NodeKind.INPUT and input_on_host(node, device, options) else DRAM
+        return HOST if node.kind is NodeKind.INPUT and input_on_host(node, device, options, on_one_chip) else DRAM
 
     facts: list[OpFacts] = []
     for name in number:

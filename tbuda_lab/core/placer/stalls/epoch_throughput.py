@@ -285,12 +285,12 @@ def _on_host(problem: Problem, names: Iterable[str]) -> dict[str, QueuePlacement
     """Queues of inputs and outputs of some ops that lie in host memory, as far as the simulator reads them."""
     graph, users = problem.graph, problem.costs.tile_orders.users(problem.graph)
     nodes: list[tuple[str, str]] = []
-    device, options = problem.device, problem.options
+    known = problem.device, problem.options, problem.on_one_chip
     for source in dict.fromkeys(source for name in names for source in graph[name].sources):
-        if graph[source].kind is NodeKind.INPUT and input_on_host(graph[source], device, options):
+        if graph[source].kind is NodeKind.INPUT and input_on_host(graph[source], *known):
             nodes.append((source, "input"))
     for reader in (graph[reader] for name in names for reader, _ in users[name]):
-        if reader.kind is NodeKind.OUTPUT and WRITES not in reader.attrs and output_on_host(reader, options):
+        if reader.kind is NodeKind.OUTPUT and WRITES not in reader.attrs and output_on_host(reader, problem.options):
             nodes.append((reader.name, "output"))
     plain = (1, 1)
     return {
