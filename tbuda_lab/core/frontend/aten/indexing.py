@@ -225,8 +225,10 @@ def _gathered_at_run_time(c: Call, x: str, dim: int) -> str:
     """gather along dim by indices that an input gives: the sum over dim of x where the position is the index."""
     x, index = (c.reshape(v, c.shape(v) or (1,)) for v in (x, c.x("index")))
     shape, index_shape = c.shape(x), c.shape(index)
-    if any(w != n for d, (w, n) in enumerate(zip(index_shape, shape, strict=True)) if d != dim):
-        raise CannotMap(f"gather of {shape} by run-time indices of shape {index_shape}: only dim {dim} may differ")
+    for d, size in enumerate(index_shape):  # the first rows or columns, where there are indices for these alone
+        if d != dim and size < shape[d]:
+            x = c.op(Index(d - len(shape), 0, size), x)
+    shape = c.shape(x)
     numbers = c.constant(torch.arange(shape[dim]).to(torch.float32))
     index = _held(c, index, shape[dim])
     spread = c.reshape(index, (*index_shape[: dim + 1], 1, *index_shape[dim + 1 :]))
