@@ -56,6 +56,7 @@ export function short(value: number): string {
       return `${scaled >= 100 ? scaled.toFixed(0) : scaled.toFixed(1)}${unit}`;
     }
   }
+  if (Math.abs(value) < 0.05) return String(Number(value.toPrecision(2))); // 0.01, where one digit would say 0.0
   return Number.isInteger(value) ? String(value) : value.toFixed(1);
 }
 

@@ -10,6 +10,7 @@ import csv
 import dataclasses
 import itertools
 import math
+import operator
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -88,12 +89,21 @@ def _bounded_lines(stream: Iterator[str], name: str) -> Iterator[str]:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Operand:
+    """The columns of one operand. cells: of a row its sizes (padded with logical, else plain; W to X), its layout,
+    format and memory."""
+
+    name: str
+    cells: Callable[[Sequence[str]], tuple[str, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
 class _Columns:
     """Which column holds what."""
 
     at: Mapping[str, int]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    inputs: tuple[_Operand, ...]
+    outputs: tuple[_Operand, ...]
     twice: tuple[tuple[int, int], ...] = ()  # places of columns of one name
 
 
@@ -181,7 +191,7 @@ class _Reader:
                     )
                     return
                 self.rows += 1
-                if lines := max(c.count("\n") for c in cells):
+                if lines := max((c.count("\n") for c in cells if "\n" in c), default=0):
                     text = f"a quotation mark takes {quantity(lines, 'line')} into one cell: what stood there is lost"
                     self.note(number, "profile-row", text, "close the quotation mark, or take it out")
                 if not self._whole and len(cells) < len(self.header):
@@ -233,11 +243,16 @@ class _Reader:
             text = f"{header[first]!r} stands twice, as columns {first + 1} and {second + 1}, with the same cells"
             self.note(1, "profile-column", text, "read once", "note")
 
-        def operands(kind: str) -> tuple[str, ...]:
+        def operand(name: str) -> _Operand:
+            sizes = [f"{name}_{d}{kind}" for d in _DIMS for kind in ("_PAD[LOGICAL]", "")]
+            words = [f"{name}_{word}" for word in ("LAYOUT", "DATATYPE", "MEMORY")]
+            return _Operand(name, operator.itemgetter(*(at.get(n, len(header)) for n in (*sizes, *words))))
+
+        def operands(kind: str) -> tuple[_Operand, ...]:
             """All up to the last that has a column, so that each keeps its place."""
             column = re.compile(rf"{kind}_(\d{{1,2}})_[{_DIMS}](?:_PAD|$)")
             numbers = [int(m.group(1)) for h in header if (m := column.match(h))]
-            return tuple(f"{kind}_{n}" for n in range(max(numbers, default=-1) + 1))
+            return tuple(operand(f"{kind}_{n}") for n in range(max(numbers, default=-1) + 1))
 
         return _Columns(at, operands("INPUT"), operands("OUTPUT"), tuple(twice))
 
@@ -248,9 +263,11 @@ class _Reader:
             self.note(row, "profile-row", f"it has {len(cells)} cells of {len(self.header)}: two rows run together?")
 
     def _row(self, cells: list[str], row: int, columns: _Columns) -> None:
+        width = len(self.header)
+        told = [*map(str.strip, cells[:width]), *[""] * (width + 1 - min(len(cells), width))]
+
         def cell(name: str) -> str:
-            place = columns.at.get(name)
-            return cells[place].strip() if place is not None and place < len(cells) else ""
+            return told[columns.at.get(name, width)]
 
         code = cell(CODE)
         if cell("OP TYPE") == "signpost":
@@ -299,8 +316,8 @@ class _Reader:
                 number.whole("CORE COUNT") or 0,
                 number.whole("AVAILABLE WORKER CORE COUNT") or 0,
                 cell("MATH FIDELITY")[:10],
-                self._tensors(columns.inputs, cell, row),
-                self._tensors(columns.outputs, cell, row),
+                self._tensors(columns.inputs, told, row),
+                self._tensors(columns.outputs, told, row),
                 number.of("PM IDEAL [ns]"),
                 number.of("PM COMPUTE [ns]"),
                 number.of("PM BANDWIDTH [ns]"),
@@ -322,22 +339,23 @@ class _Reader:
         value = self._known[key] = make(key)
         return value
 
-    def _tensors(self, names: tuple[str, ...], cell: Callable[[str], str], row: int) -> tuple[MeasuredTensor, ...]:
+    def _tensors(self, operands: tuple[_Operand, ...], cells: Sequence[str], row: int) -> tuple[MeasuredTensor, ...]:
+        """cells: of the row, with an empty one at the end for columns that are not there."""
         tensors: list[MeasuredTensor] = []
-        for at, name in enumerate(names):
-            texts = [(cell(f"{name}_{d}_PAD[LOGICAL]") or cell(f"{name}_{d}"))[:_LONGEST_SIZE] for d in _DIMS]
-            if not any(texts):
+        for at, operand in enumerate(operands):
+            read = operand.cells(cells)
+            known = max(map(len, read)) < _LONGEST_SIZE  # else it is not kept
+            tensor, bad = self._once(read, _tensor) if known else _tensor(read)
+            if tensor is None:
                 continue
-            words = (cell(f"{name}_LAYOUT")[:20], cell(f"{name}_DATATYPE")[:20], cell(f"{name}_MEMORY")[:60])
             while len(tensors) < at:
-                text = f"{names[len(tensors)]} has no size, and {name} has one"
+                text = f"{operands[len(tensors)].name} has no size, and {operand.name} has one"
                 self.note(row, "profile-shape", text, "its shape counts as unknown")
                 tensors.append(UNKNOWN)
-            tensor, bad = self._once((*texts, *words), _tensor)
             if bad:
-                self.note(row, "profile-shape", f"{name}_{bad}", "its shape counts as unknown")
+                self.note(row, "profile-shape", f"{operand.name}_{bad}", "its shape counts as unknown")
             elif not tensor.elements:
-                self._empty.append((row, name))
+                self._empty.append((row, operand.name))
             tensors.append(tensor)
         return self._once(tuple(tensors), tuple)  # type: ignore[no-any-return]
 
@@ -409,13 +427,18 @@ def _time_column(cells: Sequence[str], columns: _Columns) -> int | None:
 
 def _is_header(cells: Sequence[str]) -> bool:
     """Whether a row is that of the names of a file's columns."""
+    if not any(CODE in c for c in cells):
+        return False
     names = {c.strip() for c in cells}
     return CODE in names and any(name in names for name in ("OP TYPE", *TIMES))
 
 
-def _tensor(cells: Sequence[str]) -> tuple[MeasuredTensor, str]:
-    """Of four sizes, layout, format and memory; and which size is none, with why, "" where all are."""
-    *texts, layout, datatype, memory = cells
+def _tensor(cells: Sequence[str]) -> tuple[MeasuredTensor | None, str]:
+    """Of the cells of an operand, None where it has no size; and which size is none, with why, "" where all are."""
+    texts = [(cells[2 * k] or cells[2 * k + 1])[:_LONGEST_SIZE] for k in range(len(_DIMS))]
+    if not any(texts):
+        return None, ""
+    layout, datatype, memory = (cell[:most] for cell, most in zip(cells[2 * len(_DIMS) :], (20, 20, 60), strict=True))
     sizes: list[tuple[int, int]] = []
     for name, text in zip(_DIMS, texts, strict=True):
         found = _EXTENT.fullmatch(text) if len(text) < _LONGEST_SIZE else None
