@@ -118,3 +118,9 @@ def test_a_fidelity_that_costs_most_is_named_with_the_one_to_give() -> None:
     assert report.costs[0].df == "LoFi" and report.costs[0].instead.startswith("HiFi"), report
     best = layered(lambda y: y, X, default_df_override=DataFormat.Float32, default_math_fidelity=MathFidelity.HiFi4)
     assert "LoFi" not in str(best.find_error(mode="device"))
+
+
+def test_no_format_costs_more_than_the_whole_where_an_output_is_an_index() -> None:
+    session = layered(lambda y: (y.softmax(-1), y.argmax(-1)), X, default_df_override=DataFormat.Bfp8_b)
+    report = session.find_error(mode="device")
+    assert report.right and 0 < report.costs[0].share <= 2 * report.error, report

@@ -38,7 +38,7 @@ from tbuda_lab.core.device import DeviceSpec, load_device
 from tbuda_lab.core.emit import EmitMemory
 from tbuda_lab.core.errors import Diagnostic, OverrideError, UnsupportedOp
 from tbuda_lab.core.graph import Graph
-from tbuda_lab.core.graph.phases import keeps_state
+from tbuda_lab.core.graph.phases import keeps_state, writes_by_parameter
 from tbuda_lab.core.lowering import lower
 from tbuda_lab.core.lowering.edits import edit
 from tbuda_lab.core.lowering.fuse import inner_names, inner_targets
@@ -251,9 +251,12 @@ class Pipeline:
 
     def _leave_to_host(self, cut: CutGraph | None, front: FrontEndResult, options: CompileOptions) -> None:
         """Raises `UnsupportedOp` for moves of data that no core can hold and that no streaming gives, where the host
-        may run them: whatever it reads and writes of them fits its memory."""
+        may run them: whatever it reads and writes of them fits its memory, and no program writes what a section would
+        have to hand on."""
         asked = options.manual_t_streaming or not options.enable_t_streaming  # then more would stream if it may
         if cut is None or options.cpu_fallback != "automatic" or asked:
+            return
+        if writes_by_parameter(cut.graph) and not keeps_state(cut.graph):
             return
         profiles = self.profiles(front, options)
         stuck = [n for n, p in profiles.items() if not len(self.table(p, p.signature, options, _FREE).legal())]

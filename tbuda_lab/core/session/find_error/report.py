@@ -11,6 +11,7 @@ STAGES = ("traced", "passed", "lowered", "netlist", "golden", "device")
 one before; the netlist run without rounding against the lowered graph; with its formats; as the machine rounds."""
 
 
+_NAMED = 5  # ops that may be meant beside the first, in the text
 WORTH = 0.1
 """Share of the outputs' error from which the format of an op is worth a word."""
 
@@ -73,8 +74,9 @@ class ErrorReport:
             tile = f", tile {self.tile}" if self.tile is not None else ""
             line = f" ({self.location})" if self.location else ""
             others = [name for name in self.nodes if name != self.op]
-            more = f", {len(others) - 3} more" if len(others) > 3 else ""
-            near = f"; it, or one of those that nothing tells from it: {', '.join(others[-3:])}{more}" if others else ""
+            more = f", {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+            names = ", ".join(others[-_NAMED:])
+            near = f"; it, or one of those that nothing tells from it: {names}{more}" if others else ""
             return f"{self.op or 'the outputs'}{line}{tile}: first wrong at `{self.stage}`; {self.reason}{near}"
         text = f"right everywhere ({', '.join(self.checked)}); relative error of the outputs {self.error:.3g}"
         if self.not_finite:

@@ -496,7 +496,8 @@ def output_costs(
 ) -> tuple[FormatCost, ...]:
     """What the rounding of the ops that are off most makes of the outputs' error, each alone, largest first. stepped:
     see `NetlistRun.output_errors`."""
-    outputs = [n for n in result.lowered.outputs if n.name in reference.values]
+    popped = {n for n, value in run.outputs.items() if value.is_floating_point()}  # of indices there is no such error
+    outputs = [n for n in result.lowered.outputs if n.name in reference.values and n.name in popped]
     costs = []
 
     def off_by(op: OpError) -> float:  # beside a mask of infinities, too
