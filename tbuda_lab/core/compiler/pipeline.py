@@ -164,7 +164,7 @@ class Pipeline:
                 try:
                     with clock.stage("lower"):
                         self._count("lower")
-                        made = (key, tuple(refused)) if refused else key
+                        made = (key, tuple(refused), apart) if refused or apart else key  # of what is kept
                         front = FrontEndResult(made, passed, lower(passed, self.device, options), chain=chain)
                         refuse_unwritten(graph, () if chain is None else chain.held_names, front.lowered)
                         self._leave_to_host(cut, front, options)
