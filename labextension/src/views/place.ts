@@ -1,6 +1,6 @@
 /**
- * A place as text: session, epoch, selection, colours and the tab in front, as the fragment of a page's address or as a line that a colleague pastes
- * into "go to epoch".
+ * A place as text: session, epoch, selection, colours and the tab in front, as the fragment of a page's address or as a
+ * line that a colleague pastes into "go to epoch".
  */
 import type { ColourBy, Store } from './store.js';
 

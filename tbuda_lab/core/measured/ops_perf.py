@@ -452,6 +452,14 @@ def _tensor(cells: Sequence[str]) -> tuple[MeasuredTensor | None, str]:
     return MeasuredTensor(tuple(s for s, _ in sizes), tuple(p for _, p in sizes), layout, datatype, memory), ""
 
 
+def _number(text: str) -> float:
+    """NaN for what is none; Python's 1_000 is none."""
+    try:
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan
+
+
 class _Numbers:
     """Numbers of a row; what is none is noted once and taken for none."""
 
@@ -462,10 +470,7 @@ class _Numbers:
         text = self.cell(name)
         if text in ("", "-"):
             return None
-        try:
-            value = math.nan if "_" in text else float(text)
-        except ValueError:
-            value = math.nan
+        value = _number(text)
         if not math.isfinite(value) or value < 0 or value > 1e18:
             if name.startswith("OP TO OP") and math.isfinite(value):
                 return 0.0  # ops of two devices overlap
@@ -480,10 +485,7 @@ class _Numbers:
         text = self.cell(name)
         if text in ("", "-"):
             return None
-        try:
-            value = math.nan if "_" in text else float(text)
-        except ValueError:
-            value = math.nan
+        value = _number(text)
         if not 0 <= value <= _LARGEST.get(name, 1 << 53) or value != int(value):
             self.reader.note(self.row, rule, f"{name}: {text[:40]!r} is no whole number of it", fix)
             return None

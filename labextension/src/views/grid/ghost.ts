@@ -15,7 +15,7 @@ const HANDLES = ['e', 's', 'w', 'n', 'se', 'sw', 'ne', 'nw'] as const;
 export type Handle = (typeof HANDLES)[number];
 const HIT = 24; // px of the drawing: room for a finger
 const SEEN = 8;
-const STAYS = 400; // px of cover that a tag bears before it moves to another side
+const STAYS = 400; // px² of cover, or px of way, that a tag bears before it moves to another spot
 const ROOMY = 4 * HIT; // a tile this wide and high has handles on all sides
 
 /**

@@ -343,7 +343,7 @@ def _lost_in_product(result: CompileResult, node: Node, run: NetlistRun, should:
     operands = _multiplied(result, node, run, node.attrs.get("fidelity"))
     if operands is None:
         return 0.0
-    lost = _lost_by_fidelity(result, node, run, should, node.attrs.get("fidelity"))
+    lost = _lost_by_operands(node, run, should, operands)
     return math.hypot(lost, _lost_in_sum(node, operands, run.parts(node.name), should))
 
 
@@ -366,11 +366,8 @@ def _multiplied(
     return operands
 
 
-def _lost_by_fidelity(
-    result: CompileResult, node: Node, run: NetlistRun, should: Tensor, fidelity: MathFidelity | None
-) -> float:
-    """Relative error of an op for the bits of its operands that a fidelity leaves out."""
-    operands = _multiplied(result, node, run, fidelity)
+def _lost_by_operands(node: Node, run: NetlistRun, should: Tensor, operands: Sequence[Tensor] | None) -> float:
+    """Relative error of an op for the bits that its operands have lost (`_multiplied`)."""
     if operands is None or all(value is run.value(s) for value, s in zip(operands, node.sources, strict=True)):
         return 0.0
     product = op_value(node, operands)
@@ -382,10 +379,14 @@ def _cure(result: CompileResult, run: NetlistRun, node: Node, should: Tensor) ->
     df = node.df.name if node.df else ""
     fidelity = node.attrs.get("fidelity")
     if run.mode == "device" and isinstance(fidelity, MathFidelity) and isinstance(node.op, HwOp):
-        lost = _lost_by_fidelity(result, node, run, should, fidelity)
+
+        def lost_at(fidelity: MathFidelity) -> float:
+            return _lost_by_operands(node, run, should, _multiplied(result, node, run, fidelity))
+
+        lost = lost_at(fidelity)
         if lost > _lost(should, node.df, node):
             higher = [f for f in MathFidelity if fidelity.value < f.value and f is not MathFidelity.Invalid]
-            better = (f for f in higher if _lost_by_fidelity(result, node, run, should, f) < lost / 2)
+            better = (f for f in higher if lost_at(f) < lost / 2)
             found = next(better, None)
             if found is not None:
                 return fidelity.name, found.name
