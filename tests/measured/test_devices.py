@@ -146,3 +146,15 @@ def test_processes_of_a_trace_are_devices(tmp_path: Path) -> None:
     for one, other in ((1, 2), ("rank 0", "rank 1"), ("1", "2")):
         assert total(("mm", 0, 5, one), ("mm", 1, 9, other), ("add", 11, 1, one), ("add", 12, 1, other)) == (10000, [])
         assert total(("mm", 0, 9, one), ("add", 10, 2, other)) == (11000, ["profile-parts"])
+
+
+def test_a_file_of_more_devices_than_there_are_is_read_without_comparing_all_of_them(tmp_path: Path) -> None:
+    rows = [op(f"Kind{k}", 100, [(32, 32)], (32, 32)) | {"DEVICE ID": k} for k in range(3000)]
+    profile = read(rows)
+    assert len(profile.sequence()) == 3000 and len(profile.devices) == 1024
+    assert any("DEVICE ID: '1024' is no whole number of it" in f.message for f in profile.findings)
+    events = [{"ph": "X", "name": "Matmul", "ts": k, "dur": 1, "pid": f"p{k}", "tid": 0} for k in range(3000)]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(events))
+    traced = read_profile(path)
+    assert len(traced.devices) == 1024 and any("more than 1,024" in f.message for f in traced.findings)

@@ -7,6 +7,7 @@ the same ops that lie one behind the other may be either; they are taken for cop
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
@@ -19,6 +20,8 @@ COPIES = "profile-copies"
 """Rule of the finding that lanes one behind the other are taken for copies."""
 _LAUNCH = 10
 """Bits of the device in a global call count of new files; above them it is the same for all devices of a launch."""
+MOST_DEVICES = 1 << _LAUNCH
+"""Devices of one run, at most: lanes are compared in pairs, so a file may not have as many as it has ops."""
 _NAMED = 4
 
 
@@ -46,9 +49,11 @@ class Devices(Generic[Op]):
 
     def __init__(self, ops: Sequence[Op], parts: bool = False) -> None:
         self._ops = ops
+        self._facts = functools.cache(self._facts_of)  # by device
         lanes: dict[int, Lane] = {}
         for at, op in enumerate(ops):
             lanes.setdefault(op.device, []).append(at)
+        self._lanes = lanes
         self.groups: list[list[Lane]] = []
         for lane in sorted(lanes.values(), key=len, reverse=True):
             home = next((g for g in self.groups if self._same_ops(g[0], lane, parts)), None)
@@ -57,25 +62,32 @@ class Devices(Generic[Op]):
             else:
                 home.append(lane)
 
+    def _facts_of(self, device: int) -> tuple[list[str], tuple[int, int], tuple[int, int] | None]:
+        """Of a lane its codes, its first and last place, and its first and last launch, None where the file does not
+        say them."""
+        lane = self._lanes[device]
+        ops, bits = [self._ops[at] for at in lane], (1 << _LAUNCH) - 1
+        known = all(op.call >> _LAUNCH and op.call & bits == op.device for op in ops)
+        launches = [op.call >> _LAUNCH for op in ops]
+        return [op.code for op in ops], (lane[0], lane[-1]), (min(launches), max(launches)) if known else None
+
+    def _of(self, lane: Lane) -> tuple[list[str], tuple[int, int], tuple[int, int] | None]:
+        return self._facts(self._ops[lane[0]].device)
+
     def _same_ops(self, long: Lane, lane: Lane, parts: bool) -> bool:
-        pairs = [(self._ops[i], self._ops[j]) for i, j in zip(long, lane, strict=False)]
-        if any(a.code != b.code for a, b in pairs):
+        codes, others = self._of(long)[0], self._of(lane)[0]
+        if codes[0] != others[0] or codes[: len(others)] != others:
             return False
         if not self._apart(long, lane):
             return True  # of other shapes, too: shares of one tensor
-        return not parts and all(a.signature == b.signature for a, b in pairs)
+        pairs = zip(long, lane, strict=False)
+        return not parts and all(self._ops[i].signature == self._ops[k].signature for i, k in pairs)
 
     def _apart(self, one: Lane, other: Lane) -> bool:
         """Whether a lane is all behind the other: by launches where the file numbers them, else by its order."""
-        launches = self._launches(one), self._launches(other)
-        a, b = launches if all(launches) else (one, other)
-        return max(a) < min(b) or max(b) < min(a)
-
-    def _launches(self, lane: Lane) -> list[int]:
-        """The launches of a lane's ops; empty where the file does not say them."""
-        ops, bits = [self._ops[at] for at in lane], (1 << _LAUNCH) - 1
-        known = all(op.call >> _LAUNCH and op.call & bits == op.device for op in ops)
-        return [op.call >> _LAUNCH for op in ops] if known else []
+        a, b = self._of(one), self._of(other)
+        (first, last), (begin, end) = (a[2], b[2]) if a[2] is not None and b[2] is not None else (a[1], b[1])
+        return last < begin or end < first
 
     def run(self) -> tuple[Op, ...]:
         """The ops of one run in order; of copies the slowest each time."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.measured.attributes import read_facts
-from tbuda_lab.core.measured.devices import Devices
+from tbuda_lab.core.measured.devices import MOST_DEVICES, Devices
 from tbuda_lab.core.measured.op_codes import kind_of
 from tbuda_lab.core.measured.profile import (
     INCOMPLETE,
@@ -44,7 +44,7 @@ TIMES = ("DEVICE KERNEL DURATION PER CORE MAX [ns]", "DEVICE KERNEL DURATION [ns
 MOST_ABOVE = 20
 """Lines of a title that may stand above the names of the columns."""
 _DIMS = "WZYX"
-_LARGEST = {"CORE COUNT": 1 << 20, "AVAILABLE WORKER CORE COUNT": 1 << 20, "DEVICE ID": 1 << 20}
+_LARGEST = {"CORE COUNT": 1 << 20, "AVAILABLE WORKER CORE COUNT": 1 << 20, "DEVICE ID": MOST_DEVICES - 1}
 """Whole numbers beyond which a cell is none of its column."""
 _EXTENT = re.compile(r"\s*(\d{1,10})(?:\.0*)?\s*(?:\[\s*(\d{1,10})(?:\.0*)?\s*\])?\s*")
 _LONGEST_SIZE = 80

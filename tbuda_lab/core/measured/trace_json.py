@@ -19,7 +19,7 @@ import numpy as np
 
 from tbuda_lab.core.errors import Diagnostic, InputError, quantity
 from tbuda_lab.core.files import bounded_bytes, parse_json, unique_names
-from tbuda_lab.core.measured.devices import Devices
+from tbuda_lab.core.measured.devices import MOST_DEVICES, Devices
 from tbuda_lab.core.measured.op_codes import group_of, kind_of
 from tbuda_lab.core.measured.profile import INCOMPLETE, OUTLIER_NS, MeasuredOp, MeasuredProfile
 
@@ -229,6 +229,9 @@ def _spans(events: Sequence[Any], name: str, findings: list[Diagnostic]) -> Iter
     processes: dict[str, int] = {}  # a process may be a name
     for begin, number, event in sorted(timed, key=lambda one: one[:2]):
         lane = (str(event.get("pid")), str(event.get("tid")))
+        if lane[0] not in processes and len(processes) >= MOST_DEVICES:
+            lost(number, f"it is of one process more than {MOST_DEVICES:,}")
+            continue
         process = processes.setdefault(lane[0], event["pid"] if type(event.get("pid")) is int else len(processes))
         title = _plain(event["name"]) if isinstance(event.get("name"), str) else ""
         category = str(event.get("cat", ""))
